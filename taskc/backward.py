@@ -44,10 +44,8 @@ class Backward:
 
     def __init__(self, kernel: Definition, backward: Definition) -> None:
         parameters = kernel.ir.parameters
-        self.inputs, self.outputs = (
-            names_of(inputs_of(parameters)),
-            names_of(outputs_of(parameters)),
-        )
+        self.inputs = names_of(inputs_of(parameters))
+        self.outputs = names_of(outputs_of(parameters))
         self.takes = names_of(inputs_of(backward.ir.parameters))
         self._returns = names_of(outputs_of(backward.ir.parameters))
 

@@ -45,10 +45,8 @@ from taskc.runtime.user_passes import over_program, registered
 _NATIVE = ("llvm", "asm")  # after the last stage, on the CPU
 _CUDA = ("cuda", "ptx", "sass", "resources")  # and for a GPU, which need not be present
 _DEFAULT_GPU = "sm_90a"
-_TRACED, _FUSED = _OF_PROGRAMS = (
-    "traced",
-    "fused",
-)  # stages of programs, before those of their kernels
+# Stages of programs, before those of their kernels.
+_TRACED, _FUSED = _OF_PROGRAMS = ("traced", "fused")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -205,9 +205,8 @@ class RunsByNodes:
             evaluator = ReferenceEvaluator(cut(self.proto, NOWHERE, inputs, outputs))
             exact, exact_theirs = in_float64(self.ours), in_float64(self.theirs)
             nearby = [in_float64(self.ours, _ROUNDINGS) for _ in range(2)]
-        except (
-            Exception
-        ):  # of an operator that the package doesn't compute; its errors have no class in common
+        except Exception:
+            # Of an operator that the package doesn't compute; its errors have no class in common.
             return False
         for position, name in enumerate(outputs):
             ours, value = self.ours[name], exact[position]

@@ -198,16 +198,10 @@ def _of_labels(
             scores = tc.compute((rows, classes), lambda i, j: x[i, j].to(total), name="widened")
         if are_logits:
             whole = logarithms(scores)
-            each = tc.compute(
-                rows,
-                lambda i: (
-                    whole[i] - scores[i, labels[i]] if labels[i] != ignore_index else total(0)
-                ),
-            )
+            single = tc.function(lambda i: whole[i] - scores[i, labels[i]])
         else:
-            each = tc.compute(
-                rows, lambda i: -scores[i, labels[i]] if labels[i] != ignore_index else total(0)
-            )
+            single = tc.function(lambda i: -scores[i, labels[i]])
+        each = tc.compute(rows, lambda i: single(i) if labels[i] != ignore_index else total(0))
         if reduction == "none":
             tc.compute(rows, lambda i: each[i].to(dtype), out=y)
             return
@@ -246,17 +240,11 @@ def _of_pairs(
         y: tc.typed[tc.out[made]],
     ) -> None:
         given, wanted = x.reshape(elements), target.reshape(elements)
+        single = tc.function(lambda i: expression(given[i].to(total), wanted[i].to(total)))
         if reduction == "none":
-            tc.compute(
-                elements,
-                lambda i: expression(given[i].to(total), wanted[i].to(total)).to(dtype),
-                out=y.reshape(elements),
-            )
+            tc.compute(elements, lambda i: single(i).to(dtype), out=y.reshape(elements))
         else:
-            sums(
-                tc.compute(elements, lambda i: expression(given[i].to(total), wanted[i].to(total))),
-                out=y,
-            )
+            sums(tc.compute(elements, lambda i: single(i)), out=y)
 
     return loss
 

@@ -122,10 +122,8 @@ def grid_samples(
 ) -> KernelDefinition:  # fmt: skip
     axes, real, total = range(len(extents)), wide(given), wide(result)
     own = spatial(machine.of(total).lanes)
-    whole, coordinates = (
-        (images, channels, *extents),
-        [how.coordinate(extent, real) for extent in extents],
-    )
+    whole = images, channels, *extents
+    coordinates = [how.coordinate(extent, real) for extent in extents]
     element, weight, pads = how.element, how.weight, how.padding == "zeros"
     corners, is_nearest = tuple(product(how.taps, repeat=len(extents))), how.mode == "nearest"
 

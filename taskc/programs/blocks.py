@@ -31,9 +31,8 @@ from taskc.programs.ir import Computation, variables_in, with_tensors
 
 Extent = int | Expression
 
-_LEAST_ELEMENTS = (
-    1 << 12
-)  # of a processor's block: finding the next block takes little time in comparison
+# Of a processor's block: finding the next block takes little time in comparison.
+_LEAST_ELEMENTS = 1 << 12
 _MOST_ELEMENTS = 1 << 15  # that the caches keep, for several tensors
 _BLOCKS_PER_THREAD = 4  # so that no thread waits long for another one
 _GPU_WORKERS = 256  # eight such blocks fill a multiprocessor

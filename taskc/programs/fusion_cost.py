@@ -49,10 +49,8 @@ _GATHER = 24  # a vector with scattered elements
 _SHUFFLED = 4  # a vector whose elements are in few vectors
 _DIGIT = 4  # a quotient or remainder of a vector's first lane
 _PLACE = 4  # an index that is read from a table, and what is computed of it
-_SEGMENT, _MOST_SEGMENTS = (
-    4,
-    4,
-)  # the lanes with one quotient; a vector of more segments is a gather
+_SEGMENT = 4  # the lanes with one quotient
+_MOST_SEGMENTS = 4  # a vector of more is a gather
 _LONG = 14  # an operation this long fills the window, such as a math function
 _FOLD = 256  # the time of a fold of lanes
 _WINDOW = 128  # operations on vectors that can wait at the same time
@@ -96,11 +94,8 @@ def _cost(kernel: Kernel, known: Facts, lanes: int, left_out: Container[int]) ->
     """
     estimate = Estimate(kernel)
     changes = _Changes(estimate.names)
-    total, folds, before = (
-        0.0,
-        list[int](),
-        [0.0],
-    )  # long operations before each fold, and after the last
+    total, folds = 0.0, list[int]()
+    before = [0.0]  # long operations before each fold, and after the last
     alike = _Weigh({}, set(), lanes, known, changes)
     weighed = [alike]
     pending: list[tuple[Statement, int, _Weigh]] = [(kernel.body, 1, alike)]

@@ -40,9 +40,8 @@ from taskc.programs.ir import variables_in
 # Operations in the time that a byte takes to memory and back: about those of one vector core, with a margin for what
 # else a fused kernel does worse.
 _OPERATIONS_PER_BYTE = 4
-_CACHED = (
-    1 << 20
-)  # bytes that stay in a core's caches between two kernels, where moving a byte costs an operation
+# Bytes that stay in a core's caches between two kernels, where moving a byte costs an operation.
+_CACHED = 1 << 20
 _CALL = 5_000  # operations in the time of one more call
 TYPICAL_SIZE = 512
 # Limits of a fused expression. Each step of fusion visits all of it, so a long chain would take quadratic time.

@@ -44,9 +44,8 @@ class Machine:
     registers: int
     threads: int
     fast_memory: int
-    products: tuple[MatrixInstruction, ...] = field(
-        default=(), hash=False
-    )  # long, and implied by the other fields
+    # Long, and implied by the other fields.
+    products: tuple[MatrixInstruction, ...] = field(default=(), hash=False)
     is_processor: bool = True
     name: str = ""
     width: int = 4

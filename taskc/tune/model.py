@@ -93,9 +93,8 @@ class _Correction:
         inputs = np.array([self._inputs(row.plan) for row in rows])
         targets = np.array([log(_seconds(row) / _predicted(row)) for row in rows])
         start = 0
-        for (
-            group
-        ) in groups:  # only differences between a problem's plans matter, not their common error
+        # Only differences between a problem's plans matter, not their common error.
+        for group in groups:
             part = slice(start, start + len(group))
             targets[part] -= targets[part].mean()
             start += len(group)

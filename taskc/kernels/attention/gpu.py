@@ -180,19 +180,9 @@ def _raised(problem: Problem, rows: Mapping, seen: Mapping, once: Mapping) -> Fu
 def _attend(
     problem: Problem, plan: Plan, across: int, seen: Mapping, held: Mapping, once: Mapping
 ) -> Function:
-    length, wide, dtype, limits, span = (
-        problem.length,
-        problem.wide,
-        problem.dtype,
-        problem.limits,
-        problem.span,
-    )
-    step, together, window, is_causal = (
-        plan.keys,
-        joined(problem),
-        problem.window,
-        problem.offset is not None,
-    )
+    length, wide, dtype, window = problem.length, problem.wide, problem.dtype, problem.window
+    limits, span, is_causal = problem.limits, problem.span, problem.offset is not None
+    step, together = plan.keys, joined(problem)
     place, heads = problem.place(together), problem.heads
     (height, deep), rows = held.shape, seen.project((0,))
     _, factor = _factors(problem)

@@ -58,12 +58,8 @@ def _whole(problem: Problem, plan: Schedule, features: int) -> int:
 
 def _block(problem: Problem, plan: Schedule) -> Function:
     """A tile of queries, with all keys that these see."""
-    length, wide, step, is_causal = (
-        problem.length,
-        problem.wide,
-        plan.step,
-        problem.offset is not None,
-    )
+    length, wide, step = problem.length, problem.wide, plan.step
+    is_causal = problem.offset is not None
     joined, each, limits, span = _joined(problem), plan.each, problem.limits, problem.span
     place = problem.place(joined)
     deep = _whole(problem, plan, problem.results)

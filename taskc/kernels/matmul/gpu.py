@@ -384,9 +384,8 @@ def _multiply(problem: Problem, plan: Tiling, machine: Machine) -> Function:
             for i, step in held:
                 part[i, step] = left[i, step]
             tc.mma(acc, part, right, by=by)
-        elif (
-            turned
-        ):  # written out: what later steps multiply is read beside the products of earlier ones
+        elif turned:
+            # Written out: what later steps multiply is read beside the products of earlier ones.
             for step in tc.static(range(depth)):
                 tc.mma(acc, left[:, step : step + 1], right[step : step + 1, :], by=by)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from math import ceil, gcd
 
 from taskc import Machine, Mapping, repeat, spatial
@@ -312,19 +312,9 @@ def candidates_of_packs(problem: Problem, machine: Machine) -> Iterator[Packs]:
 
 def _tiles(measured: Iterable[tuple[int, int]], registers: int) -> list[tuple[int, int]]:
     """Rows and vectors of tiles that leave registers for a row of b, those that were measured first."""
-    return list(
-        dict.fromkeys(
-            (
-                *measured,
-                *(
-                    (rows, vectors)
-                    for rows in range(1, 17)
-                    for vectors in range(1, 9)
-                    if (rows + 1) * vectors <= registers
-                ),
-            )
-        )
-    )
+    tiles = product(range(1, 17), range(1, 9))
+    fitting = [(rows, vectors) for rows, vectors in tiles if (rows + 1) * vectors <= registers]
+    return list(dict.fromkeys((*measured, *fitting)))
 
 
 def _few_rows(problem: Problem, machine: Machine) -> FewRows:
