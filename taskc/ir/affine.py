@@ -91,18 +91,6 @@ class Range:
 class SymbolTable:
     """The bindings of names; `bind` and `define` are called where their binders are entered."""
 
-    __slots__ = (
-        "_depths",
-        "_forms",
-        "_intervals",
-        "_sizes",
-        "cells",
-        "conditions",
-        "definitions",
-        "ranges",
-        "worker",
-    )
-
     def __init__(self, cells: Mapping[Tensor, Interval] | None = None) -> None:
         self.cells = cells or {}
         self.worker: Variable | None = None

@@ -24,9 +24,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from math import gcd
 from typing import Any, NamedTuple, Protocol
 
+from taskc.dataclass import dataclass
 from taskc.ir.nodes import Binary, Cast, Constant, Expression, Unary, Variable
 from taskc.ir.types import DType, i64
 
@@ -136,6 +138,7 @@ _WIDE = 1 << 62
 _RANGES: dict[DType, Interval] = {}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Opaque:
     """A subexpression as an atom.
 
@@ -147,39 +150,19 @@ class Opaque:
     Those that were found to be equal have one `_class`, so that parts which many share are compared once.
     """
 
-    __slots__ = (
-        "_class",
-        "_hash",
-        "_weight",
-        "expression",
-        "interval",
-        "kind",
-        "modulus",
-        "parts",
-        "remainder",
-        "volatile",
-    )
+    kind: str
+    parts: tuple[Any, ...]
+    expression: Expression
+    interval: Interval = EVERYTHING
+    modulus: int = 1
+    remainder: int = 0
+    volatile: bool = False
+    _hash: int = field(init=False)
+    _class: object = field(init=False, default_factory=object)
+    _weight: int = field(init=False, default=0)
 
-    def __init__(
-        self,
-        kind: str,
-        parts: tuple[Any, ...],
-        expression: Expression,
-        interval: Interval = EVERYTHING,
-        modulus: int = 1,
-        remainder: int = 0,
-        volatile: bool = False,
-    ) -> None:
-        self.kind = kind
-        self.parts = parts
-        self.expression = expression
-        self.interval = interval
-        self.modulus = modulus
-        self.remainder = remainder
-        self.volatile = volatile
-        self._hash = hash((kind, parts))
-        self._class: object = object()
-        self._weight = 0
+    def __post_init__(self) -> None:
+        self._hash = hash((self.kind, self.parts))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -218,16 +201,14 @@ def _weight_of_part(part: object) -> int:
 Atom = Variable | Opaque
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Affine:
     """An immutable form. `magnitude` bounds |value|, with unbounded atoms counted as 0."""
 
-    __slots__ = ("_hash", "constant", "magnitude", "terms")
-
-    def __init__(self, constant: int, terms: dict[Atom, int], magnitude: int) -> None:
-        self.constant = constant
-        self.terms = terms
-        self.magnitude = magnitude
-        self._hash: int | None = None
+    constant: int
+    terms: dict[Atom, int]
+    magnitude: int
+    _hash: int | None = field(init=False, default=None)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (

@@ -393,12 +393,7 @@ def _is_constant(tree: Node) -> bool:
 
 
 _EXPRESSIONS: dict[str, Callable[[Expressions, Any, DType | None], Expression]] = {
-    "element": Expressions.element,
-    "address": Expressions.address,
-    "group": Expressions.group,
-    "cast": Expressions.cast,
-    "bitcast": Expressions.bitcast,
-    "call": Expressions.call,
+    name: getattr(Expressions, name) for name in "element address group cast bitcast call".split()
 }
 
 

@@ -28,6 +28,7 @@ from typing import (
     get_type_hints,
 )
 
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Effect, Expression, Statement, Tensor, Variable
 
@@ -347,6 +348,15 @@ def rewritten(node: T, change: Callable[[Any], Any]) -> T:
 
     changed: T = visit(node)
     return changed
+
+
+def located(node: N, loc: Location) -> N:
+    """`node`, with this location for all nodes in it that have none. Variables stay the same objects."""
+
+    def placed(part: Any) -> Any:
+        return part if type(part) is Variable or part.loc.line else replace(part, loc=loc)
+
+    return rewritten(node, placed)
 
 
 def sequence(*parts: Statement | None) -> Statement:

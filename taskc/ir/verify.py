@@ -29,10 +29,11 @@ from typing import Any, ClassVar
 from taskc.ir import build, nodes as ir
 from taskc.ir.code_size import deeply
 from taskc.ir.extents import are_as_many
+from taskc.ir.forms import name_of
 from taskc.ir.fragments import misfit
 from taskc.ir.nodes import Statement
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.rewrite import walk
+from taskc.ir.rewrite import STATEMENT_TYPES, walk
 from taskc.ir.specification import PIPELINED, SCALAR, SELECTED, SYNCHRONIZED
 from taskc.ir.target import (
     LEAST_REGISTERS,
@@ -70,7 +71,7 @@ def verify(kernel: ir.Kernel) -> None:
 
 
 class _Verifier:
-    checks: ClassVar[dict[type, Callable[[Any, Any], None]]]
+    checks: ClassVar[dict[type, Callable[[Any, Any], None]]]  # `check_…` of each kind of statement
 
     def __init__(self, kernel: ir.Kernel, divergent_cells: frozenset[ir.Tensor]) -> None:
         self.rules = Rules(kernel)
@@ -176,13 +177,13 @@ class _Verifier:
 
     # --- statements that may be anywhere ---
 
-    def let(self, s: ir.Let) -> None:
+    def check_let(self, s: ir.Let) -> None:
         if self.value(s.value):
             self.expressions.divergent.add(s.variable)
         self.rules.same_type(s.variable.dtype, s.value.dtype, "a variable and its value")
         self.names.bind(s.variable)
 
-    def allocate(self, s: ir.Allocate) -> None:
+    def check_allocate(self, s: ir.Allocate) -> None:
         tensor = s.tensor
         self.need(tensor.scope != ir.GLOBAL, f"{tensor} is global, so it is a parameter")
         if tensor.scope not in self.rules.permitted:
@@ -206,7 +207,7 @@ class _Verifier:
         if not self.rules.inside:
             self.outer_cells.add(tensor)
 
-    def peer(self, s: ir.Peer) -> None:
+    def check_peer(self, s: ir.Peer) -> None:
         tensor, of = s.tensor, s.of
         self.names.known(of)
         self.need(of.scope in (ir.SHARED, ir.BARRIER), f"{of} has peers, so it is shared")
@@ -281,7 +282,7 @@ class _Verifier:
                 f"the owners of {tensor} have its shape",
             )
 
-    def store(self, s: ir.Store) -> None:
+    def check_store(self, s: ir.Store) -> None:
         self.expressions.element(s.tensor, s.indices)
         self.written(s.tensor, self.value(s.value))
         self.rules.same_type(s.tensor.dtype, s.value.dtype, f"{s.tensor} and what is stored")
@@ -303,7 +304,7 @@ class _Verifier:
                 f"outside mapping loops nobody owns {tensor}'s elements",
             )
 
-    def atomic(self, s: ir.Atomic) -> None:
+    def check_atomic(self, s: ir.Atomic) -> None:
         self.need(s.operator in _ATOMICS, f"there is no atomic {s.operator!r}")
         self.need(s.operator != "release" or s.result is None, "a release has no result")
         self.need(s.tensor.scope in (ir.GLOBAL, ir.SHARED), f"{s.tensor} is not shared or global")
@@ -321,13 +322,13 @@ class _Verifier:
             self.names.bind(s.result)
             self.expressions.divergent.add(s.result)
 
-    def if_(self, s: ir.If) -> None:
+    def check_if(self, s: ir.If) -> None:
         self.flow(self.condition(s.condition), s.then, s.otherwise)
 
-    def while_(self, s: ir.While) -> None:
+    def check_while(self, s: ir.While) -> None:
         self.flow(self.condition(s.condition), s.body)
 
-    def for_(self, s: ir.For) -> None:
+    def check_for(self, s: ir.For) -> None:
         self.need(s.kind in _LOOPS, f"there is no loop of kind {s.kind!r}")
         self.need(s.step != 0, "a loop's step is not 0")
         diverges = self.expressions.index(s.start) | self.expressions.index(s.stop)
@@ -349,20 +350,20 @@ class _Verifier:
         self.flow(diverges, s.body)
         self.names.live.discard(s.variable)
 
-    def print(self, s: ir.Print) -> None:
+    def check_print(self, s: ir.Print) -> None:
         for value in s.values:
             self.expressions.check(value)
         holes = s.text.count("{}")
         self.need(holes == len(s.values), f"{holes} places for {len(s.values)} values")
 
-    def assert_(self, s: ir.Assert) -> None:
+    def check_assert(self, s: ir.Assert) -> None:
         self.expressions.check(s.condition)
         self.rules.is_bool(s.condition)
 
-    def breakpoint(self, s: ir.Breakpoint) -> None:
+    def check_breakpoint(self, s: ir.Breakpoint) -> None:
         """A breakpoint may be anywhere."""
 
-    def do(self, s: ir.Do) -> None:
+    def check_do(self, s: ir.Do) -> None:
         row = OPERATIONS.get(s.operation)
         if row is None:
             raise self.rules.broken(f"there is no operation {s.operation!r}")
@@ -428,7 +429,7 @@ class _Verifier:
         self.need(not self.rules.inside, f"{what} stands outside mapping loops")
         self.need(not self.diverged, f"{what} is not in divergent control flow")
 
-    def grid_(self, s: ir.Grid) -> None:
+    def check_grid(self, s: ir.Grid) -> None:
         self.need(s is self.grid, "there is at most one grid, at the top of the body")
         rank = len(s.shape)
         self.need(
@@ -447,7 +448,7 @@ class _Verifier:
                 self.expressions.index(extent)
         self.inner(s.body, *s.variables)
 
-    def pipeline(self, s: ir.Pipeline) -> None:
+    def check_pipeline(self, s: ir.Pipeline) -> None:
         self.whole_block("a pipeline")
         self.uniform(self.expressions.index(s.extent), "bounds")
         self.need(min(s.by, s.stages) >= 1, "a pipeline's step and stages are at least 1")
@@ -457,7 +458,7 @@ class _Verifier:
         self.need(s.turns is None or s.turns in ir.TURNS, f"no turns by {s.turns!r}")
         self.inner(s.body, s.variable)
 
-    def each(self, s: ir.Each) -> None:
+    def check_each(self, s: ir.Each) -> None:
         if s.worker is None:
             self.need(
                 s.mapping.workers == self.group,
@@ -473,7 +474,7 @@ class _Verifier:
         )
         self.inner(s.body, *s.variables, inside=True)
 
-    def move(self, s: ir.Move) -> None:
+    def check_move(self, s: ir.Move) -> None:
         self.whole_block("a move")
         self.need(len(s.variables) == len(s.shape), "a move has a name for each dimension")
         for variable in s.variables:
@@ -506,7 +507,7 @@ class _Verifier:
                 f"a move's mapping has {s.by.workers} workers of {self.group}",
             )
 
-    def mma(self, s: ir.Mma) -> None:
+    def check_mma(self, s: ir.Mma) -> None:
         self.whole_block("a matrix product")
         self.names.known(s.accumulator)
         for operand in (s.left, s.right):
@@ -539,7 +540,7 @@ class _Verifier:
                 wrong = misfit(s, row)
                 self.need(wrong is None, wrong or "")
 
-    def fold(self, s: ir.Reduce | ir.Scan) -> None:
+    def check_fold(self, s: ir.Reduce | ir.Scan) -> None:
         what = "a reduction" if isinstance(s, ir.Reduce) else "a scan"
         self.whole_block(what)
         count = len(s.sources)
@@ -564,7 +565,9 @@ class _Verifier:
                 shape = shape[: s.axis] + shape[s.axis + 1 :] or (1,)
             self.need(target.shape == shape, f"{target} has the shape {shape}")
 
-    def ring_step(self, s: ir.RingStep) -> None:
+    check_reduce = check_scan = check_fold
+
+    def check_ringstep(self, s: ir.RingStep) -> None:
         self.whole_block("a ring's step")
         self.need(s.operation in _RING_STEPS, f"a ring has no operation {s.operation!r}")
         ring = s.ring
@@ -579,12 +582,12 @@ class _Verifier:
             )
         self.uniform(self.expressions.index(s.step), "the step of a ring")
 
-    def barrier(self, s: ir.Barrier) -> None:
+    def check_barrier(self, s: ir.Barrier) -> None:
         self.need(s.scope in _BARRIER_SCOPES, f"there is no barrier of scope {s.scope!r}")
         wide = s.scope in ("block", "grid")
         self.need(not (wide and self.in_roles), f"a role uses no barrier of the {s.scope}")
 
-    def roles(self, s: ir.Roles) -> None:
+    def check_roles(self, s: ir.Roles) -> None:
         self.whole_block("a split into roles")
         self.need(not self.in_roles, "roles don't nest")
         ends = 0
@@ -605,26 +608,5 @@ class _Verifier:
 
 
 _Verifier.checks = {
-    ir.Let: _Verifier.let,
-    ir.Allocate: _Verifier.allocate,
-    ir.Peer: _Verifier.peer,
-    ir.Store: _Verifier.store,
-    ir.Atomic: _Verifier.atomic,
-    ir.If: _Verifier.if_,
-    ir.While: _Verifier.while_,
-    ir.For: _Verifier.for_,
-    ir.Grid: _Verifier.grid_,
-    ir.Pipeline: _Verifier.pipeline,
-    ir.Each: _Verifier.each,
-    ir.Move: _Verifier.move,
-    ir.Mma: _Verifier.mma,
-    ir.Reduce: _Verifier.fold,
-    ir.Scan: _Verifier.fold,
-    ir.Print: _Verifier.print,
-    ir.Assert: _Verifier.assert_,
-    ir.Breakpoint: _Verifier.breakpoint,
-    ir.RingStep: _Verifier.ring_step,
-    ir.Barrier: _Verifier.barrier,
-    ir.Roles: _Verifier.roles,
-    ir.Do: _Verifier.do,
+    kind: getattr(_Verifier, f"check_{name_of(kind)}") for kind in STATEMENT_TYPES - {ir.Sequence}
 }

@@ -42,18 +42,18 @@ from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, tot
 from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import Mode
 from taskc.ir.nodes import SHARED, TILE, Combine, Constant, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import substitute
+from taskc.ir.rewrite import located, substitute
 from taskc.ir.target import Target
 from taskc.ir.types import DType
 
 
 def combined(
-    operator: str | Combine, left: Sequence[Expression], right: Sequence[Expression], loc: Location
+    operator: str | Combine, left: Sequence[Expression], right: Sequence[Expression]
 ) -> tuple[list[Statement], list[Expression]]:
     """The statements before the values, and the values."""
     if isinstance(operator, str):
         pairs = zip(left, right, strict=True)
-        return [], [ir.Binary(operator, a, b, loc=loc) for a, b in pairs]
+        return [], [ir.Binary(operator, a, b) for a, b in pairs]
     statements: list[Statement] = []
     bindings: dict[Variable, Expression] = {}
 
@@ -62,7 +62,7 @@ def combined(
             bindings[variable] = value
             return
         bindings[variable] = fresh = replace(variable)
-        statements.append(ir.Let(fresh, value, loc=loc))
+        statements.append(ir.Let(fresh, value))
 
     for variable, value in zip((*operator.left, *operator.right), (*left, *right), strict=True):
         name(variable, value)
@@ -72,11 +72,11 @@ def combined(
 
 
 def named(
-    names: Iterable[str], values: Sequence[Expression], loc: Location
+    names: Iterable[str], values: Sequence[Expression]
 ) -> tuple[list[Statement], list[Expression]]:
     """Lets of several values, and their variables."""
     pairs = zip(names, values, strict=False)
-    lets = [ir.Let(Variable(name, it.dtype, loc=loc), it, loc=loc) for name, it in pairs]
+    lets = [ir.Let(Variable(name, it.dtype), it) for name, it in pairs]
     return [*lets], [let.variable for let in lets]
 
 
@@ -86,11 +86,10 @@ def fold_into(
     place: tuple[Expression, ...],
     left: Sequence[Expression],
     right: Sequence[Expression],
-    loc: Location,
 ) -> Statement:
     """Store at `place` the fold of left with right."""
-    statements, values = combined(operator, left, right, loc)
-    return stored(statements, targets, place, values, loc)
+    statements, values = combined(operator, left, right)
+    return stored(statements, targets, place, values)
 
 
 def stored(
@@ -98,24 +97,31 @@ def stored(
     targets: Sequence[Tensor],
     place: tuple[Expression, ...],
     values: Sequence[Expression],
-    loc: Location,
 ) -> Statement:
     """Store several values. All are evaluated before the first store, as they may read the other targets."""
     statements = list(before)
     if len(values) > 1:
-        lets, values = named([target.name for target in targets], values, loc)
+        lets, values = named([target.name for target in targets], values)
         statements += lets
     statements += [
-        ir.Store(target, place, value, loc=loc)
-        for target, value in zip(targets, values, strict=True)
+        ir.Store(target, place, value) for target, value in zip(targets, values, strict=True)
     ]
-    return statements[0] if len(statements) == 1 else ir.Sequence(tuple(statements), loc=loc)
+    return statements[0] if len(statements) == 1 else ir.Sequence(tuple(statements))
 
 
-def read(
-    tensors: Sequence[Tensor], place: tuple[Expression, ...], loc: Location
-) -> list[Expression]:
-    return [ir.Read(tensor, place, loc=loc) for tensor in tensors]
+def read(tensors: Sequence[Tensor], place: tuple[Expression, ...]) -> list[Expression]:
+    return [ir.Read(tensor, place) for tensor in tensors]
+
+
+def alike(
+    tiles: Sequence[Tensor],
+    what: str,
+    shape: tuple[int, ...],
+    scope: str,
+    owners: Mapping | None = None,
+) -> list[Tensor]:
+    """Tensors for other elements of the tiles' types."""
+    return [Tensor(f"{t.name}_{what}", t.dtype, shape, scope, owners=owners) for t in tiles]
 
 
 T = TypeVar("T")
@@ -141,23 +147,15 @@ def identity(operator: str, dtype: DType) -> Constant:
 
 
 def reduction(reduce: ir.Reduce, target: Target) -> Statement:
-    source, axis, loc = reduce.sources[0], reduce.axis, reduce.loc
-    owners = _composed(source, "tc.reduce", loc)
+    source, axis = reduce.sources[0], reduce.axis
+    owners = _composed(source, "tc.reduce", reduce.loc)
     assert owners.worker_modes is not None
     # Ascending position is ascending coordinate: the digit with the largest stride is the most significant.
     along = sorted((m for m in owners.worker_modes if m.dimension == axis), key=lambda m: -m.stride)
     count = prod(mode.size for mode in along)
     rest_shape = _without(shape_of(source), axis) or (1,)
     part_owners = _position_owners(owners, axis, along, rest_shape)
-    partials = tuple(
-        [
-            Tensor(
-                f"{tile.name}_partial", tile.dtype, part_owners.shape, TILE,
-                owners=part_owners, loc=loc,
-            )
-            for tile in reduce.targets
-        ]
-    )  # fmt: skip
+    partials = alike(reduce.targets, "partial", part_owners.shape, TILE, part_owners)
     statements = _own_slots(reduce, owners, partials, along)
     # With another number of positions than a power of two, the last levels of the tree don't pair neighbouring bits.
     lanes = lane_bits(owners, along, target) if count & (count - 1) == 0 else []
@@ -166,45 +164,45 @@ def reduction(reduce: ir.Reduce, target: Target) -> Statement:
     levels = reversed([*enumerate(lanes)])
     statements += [_shuffle(reduce, partials, mask, level) for level, mask in levels]
     variables = variables_of(part_owners.shape)
-    values = read(partials, variables, loc)
-    deliver = stored((), reduce.targets, variables[:-1], values, loc)
-    statements.append(ir.Each(variables, part_owners, None, deliver, loc=loc))
-    return ir.Sequence(tuple(statements), loc=loc)
+    values = read(partials, variables)
+    deliver = stored((), reduce.targets, variables[:-1], values)
+    statements.append(ir.Each(variables, part_owners, None, deliver))
+    return located(ir.Sequence(tuple(statements)), reduce.loc)
 
 
 def _own_slots(
     reduce: ir.Reduce, owners: Mapping, partials: Sequence[Tensor], along: Sequence[Mode]
 ) -> list[Statement]:
     """Each worker folds its own slots, in order."""
-    operator, axis, loc = reduce.operator, reduce.axis, reduce.loc
+    operator, axis = reduce.operator, reduce.axis
     variables = variables_of(owners.shape)
     other_variables: tuple[Expression, ...] = _without(variables, axis) or (ZERO,)
     if isinstance(operator, str):
         place = (*other_variables, _position(variables[axis], along))
         (partial,), (source,) = partials, reduce.sources
         fill = identity(operator, source.dtype)
-        values = read(partials, place, loc), read(reduce.sources, variables, loc)
-        fold = fold_into(operator, partials, place, *values, loc)
+        values = read(partials, place), read(reduce.sources, variables)
+        fold = fold_into(operator, partials, place, *values)
         return [
-            ir.Allocate(partial, fill, loc=loc),
-            ir.Each(variables, owners, None, fold, loc=loc),
+            ir.Allocate(partial, fill),
+            ir.Each(variables, owners, None, fold),
         ]
     slots = [mode for mode in owners.slot_modes or () if mode.dimension == axis]
     by, coordinate = without_slots(owners, axis, slots)
     begin = coordinate(variables[axis])
     place = (*other_variables, _position(begin, along))
-    first = read(reduce.sources, with_axis(variables, axis, begin), loc)
-    statements = [stored((), partials, place, first, loc)]
+    first = read(reduce.sources, with_axis(variables, axis, begin))
+    statements = [stored((), partials, place, first)]
     count = prod(mode.size for mode in slots)
     if count > 1:
-        slot = Variable("slot", loc=loc)
+        slot = Variable("slot")
         here = with_axis(variables, axis, add(begin, slot_offset(slot, slots)))
-        left, right = read(partials, place, loc), read(reduce.sources, here, loc)
-        fold = fold_into(operator, partials, place, left, right, loc)
-        statements.append(ir.For(slot, index(1), index(count), 1, fold, loc=loc))
+        left, right = read(partials, place), read(reduce.sources, here)
+        fold = fold_into(operator, partials, place, left, right)
+        statements.append(ir.For(slot, index(1), index(count), 1, fold))
     return [
-        *[ir.Allocate(partial, loc=loc) for partial in partials],
-        ir.Each(variables, by, None, ir.Sequence(tuple(statements)), loc=loc),
+        *[ir.Allocate(partial) for partial in partials],
+        ir.Each(variables, by, None, ir.Sequence(tuple(statements))),
     ]
 
 
@@ -288,11 +286,9 @@ def variables_of(shape: Sequence[object]) -> tuple[Variable, ...]:
     return tuple(Variable("ijklmnop"[d]) for d in range(len(shape)))
 
 
-def move(target: Tensor, source: Tensor, by: Mapping, loc: Location) -> ir.Move:
-    variables = variables_of(source.shape)
-    return ir.Move(
-        target, variables, variables, shape_of(source), ir.Read(source, variables), by=by, loc=loc
-    )
+def move(target: Tensor, source: Tensor, by: Mapping) -> ir.Move:
+    variables, shape = variables_of(source.shape), shape_of(source)
+    return ir.Move(target, variables, variables, shape, ir.Read(source, variables), by=by)
 
 
 def _position_owners(
@@ -352,13 +348,13 @@ def lane_bits(owners: Mapping, modes: Sequence[Mode], target: Target) -> list[in
 
 
 def _tree(
-    operator: str | ir.Combine, values: list[list[Expression]], loc: Location
+    operator: str | ir.Combine, values: list[list[Expression]]
 ) -> tuple[list[Statement], list[Expression]]:
     statements: list[Statement] = []
     while len(values) > 1:
         half = (len(values) + 1) // 2
         for k in range(len(values) - half):
-            before, values[k] = combined(operator, values[k], values[k + half], loc)
+            before, values[k] = combined(operator, values[k], values[k + half])
             statements += before
         del values[half:]
     return statements, values[0]
@@ -368,7 +364,7 @@ def _through_shared(
     reduce: ir.Reduce, partials: Sequence[Tensor], count: int, low: int, target: Target
 ) -> list[Statement]:
     """The upper levels of the tree: every worker folds the positions that agree with its own mod `low`."""
-    loc, partial = reduce.loc, partials[0]
+    partial = partials[0]
     owners = partial.owners
     assert owners is not None
     variables = variables_of(partial.shape)
@@ -380,25 +376,21 @@ def _through_shared(
 
     *extents, positions = shape_of(partial)
     shape = (positions, *extents) if is_first else (*extents, positions)
-    parts = [
-        Tensor(f"{tile.name}_parts", tile.dtype, shape, SHARED, loc=loc) for tile in reduce.targets
-    ]
+    parts = alike(reduce.targets, "parts", shape, SHARED)
     own_residue = modulo(position, low) if low > 1 else ZERO
     values = [
-        read(parts, place(add(own_residue, high * low), rest), loc) for high in range(count // low)
+        read(parts, place(add(own_residue, high * low), rest)) for high in range(count // low)
     ]
-    before, folded = _tree(reduce.operator, values, loc)
-    fold = stored(before, partials, variables, folded, loc)
-    statements: list[Statement] = [ir.Allocate(part, loc=loc) for part in parts]
+    before, folded = _tree(reduce.operator, values)
+    fold = stored(before, partials, variables, folded)
+    statements: list[Statement] = [ir.Allocate(part) for part in parts]
     for part, tile in zip(parts, partials, strict=True):
         writers = variables_of(partial.shape)
-        write = ir.Store(part, place(writers[-1], writers[:-1]), ir.Read(tile, writers), loc=loc)
+        write = ir.Store(part, place(writers[-1], writers[:-1]), ir.Read(tile, writers))
         statements.append(
-            ir.Each(writers, owners, None, write, loc=loc)
-            if is_first
-            else move(part, tile, owners, loc)
+            ir.Each(writers, owners, None, write) if is_first else move(part, tile, owners)
         )
-    return [*statements, ir.Each(variables, owners, None, fold, loc=loc)]
+    return [*statements, ir.Each(variables, owners, None, fold)]
 
 
 def _has_neighbours(owners: Mapping) -> bool:
@@ -412,25 +404,28 @@ def _has_neighbours(owners: Mapping) -> bool:
 
 def _shuffle(reduce: ir.Reduce, partials: Sequence[Tensor], mask: int, level: int) -> Statement:
     """One level: both partners end with the same value."""
-    loc, owners = reduce.loc, partials[0].owners
+    owners = partials[0].owners
     assert owners is not None
     variables = variables_of(partials[0].shape)
-    own_values = read(partials, variables, loc)
-    others = [Variable("other", value.dtype, loc=loc) for value in own_values]
+    own_values = read(partials, variables)
+    others = [Variable("other", value.dtype) for value in own_values]
     exchange = [
-        ir.Do("shuffle.xor", (value, index(mask)), other, loc=loc)
+        ir.Do("shuffle.xor", (value, index(mask)), other)
         for value, other in zip(own_values, others, strict=True)
     ]
     left: list[Expression] = own_values
     right: list[Expression] = [*others]
     if isinstance(reduce.operator, ir.Combine):  # an operator commutes bit for bit
         is_upper = is_odd(floor_divide(variables[-1], 1 << level))
-        left = [ir.Select(is_upper, b, a, loc=loc) for a, b in zip(own_values, others, strict=True)]
-        right = [
-            ir.Select(is_upper, a, b, loc=loc) for a, b in zip(own_values, others, strict=True)
-        ]
-    fold = fold_into(reduce.operator, partials, variables, left, right, loc)
-    return ir.Each(variables, owners, None, ir.Sequence((*exchange, fold)), loc=loc)
+        left, right = select_each(is_upper, right, left), select_each(is_upper, left, right)
+    fold = fold_into(reduce.operator, partials, variables, left, right)
+    return ir.Each(variables, owners, None, ir.Sequence((*exchange, fold)))
+
+
+def select_each(
+    condition: Expression, then: Sequence[Expression], otherwise: Sequence[Expression]
+) -> list[Expression]:
+    return [ir.Select(condition, a, b) for a, b in zip(then, otherwise, strict=True)]
 
 
 def is_odd(number: Expression) -> Expression:

@@ -32,10 +32,11 @@ from taskc.ir.build import ZERO, add, floor_divide, index, modulo, multiply, sub
 from taskc.ir.mapping import Mapping, auto_map
 from taskc.ir.mapping_forms import Mode
 from taskc.ir.nodes import LOCAL, SHARED, TILE, Expression, Statement, Tensor, Variable
-from taskc.ir.rewrite import copy
+from taskc.ir.rewrite import copy, located
 from taskc.ir.scan_order import Level, scan_levels
 from taskc.ir.target import Target
 from taskc.passes.select_reductions import (
+    alike,
     combined,
     fold_into,
     identity,
@@ -44,6 +45,7 @@ from taskc.passes.select_reductions import (
     move,
     named,
     read,
+    select_each,
     shape_of,
     slot_offset,
     stored,
@@ -59,18 +61,18 @@ def scan(scan: ir.Scan, target: Target, workers: int) -> Statement:
     owners = scan.sources[0].owners
     assert owners is not None
     if not owners.is_composed or owners.limit is not None:
-        return _walk(scan, owners, workers)
-    loc, variables = scan.loc, variables_of(owners.shape)
-    values = read(scan.sources, variables, loc)
-    copied = stored((), scan.targets, variables, values, loc)
+        return located(_walk(scan, owners, workers), scan.loc)
+    variables = variables_of(owners.shape)
+    values = read(scan.sources, variables)
+    copied = stored((), scan.targets, variables, values)
     levels = scan_levels(owners, scan.axis)
-    statements: list[Statement] = [ir.Each(variables, owners, None, copied, loc=loc)]
+    statements: list[Statement] = [ir.Each(variables, owners, None, copied)]
     for number, level in enumerate(levels):
         step = _Step(scan, owners, level, levels[:number], target)
         statements += step.workers() if level.is_workers else step.slots()
     if scan.exclusive:
         statements += _shifted(scan, owners)
-    return ir.Sequence(tuple(statements), loc=loc)
+    return located(ir.Sequence(tuple(statements)), scan.loc)
 
 
 class _Step:
@@ -84,8 +86,7 @@ class _Step:
         below: Sequence[Level],
         target: Target,
     ) -> None:
-        self.operator = scan.operator
-        self.axis, self.loc = scan.axis, scan.loc
+        self.operator, self.axis = scan.operator, scan.axis
         self.tiles = scan.targets
         self.owners, self.level = owners, level
         self.target = target
@@ -105,57 +106,57 @@ class _Step:
         lanes = self.lanes(self.others)
         if lanes is not None:
             return [self.each(*self.carried(lanes, None))]
-        loc, stride, slot = self.loc, self.level.stride, Variable("slot", loc=self.loc)
+        stride, slot = self.level.stride, Variable("slot")
         parts = self.parts(stride)
         end = add(add(self.first, self.offset(slot)), self.ends)
-        values = read(self.tiles, with_axis(self.variables, self.axis, end), loc)
-        hand_on = stored((), parts, self.at_block(floor_divide(end, stride)), values, loc)
+        values = read(self.tiles, with_axis(self.variables, self.axis, end))
+        hand_on = stored((), parts, self.at_block(floor_divide(end, stride)), values)
         is_last = ir.Binary("==", modulo(add(end, 1), stride), ZERO)
-        write = ir.If(is_last, hand_on, loc=loc)
+        write = ir.If(is_last, hand_on)
         return [
-            *[ir.Allocate(part, loc=loc) for part in parts],
-            self.each(ir.For(slot, ZERO, index(self.level.size), 1, write, loc=loc)),
+            *[ir.Allocate(part) for part in parts],
+            self.each(ir.For(slot, ZERO, index(self.level.size), 1, write)),
             self.each(*self.carried(None, parts)),
         ]
 
     def chain(self) -> Statement:
         """Fold each element into the next one, both the worker's own."""
-        slot = Variable("slot", loc=self.loc)
-        before = read(self.tiles, self.at(self.offset(add(slot, -1))), self.loc)
+        slot = Variable("slot")
+        before = read(self.tiles, self.at(self.offset(add(slot, -1))))
         here = self.at(self.offset(slot))
-        own = read(self.tiles, here, self.loc)
-        fold = fold_into(self.operator, self.tiles, here, before, own, self.loc)
-        return ir.For(slot, index(1), index(self.level.size), 1, fold, loc=self.loc)
+        own = read(self.tiles, here)
+        fold = fold_into(self.operator, self.tiles, here, before, own)
+        return ir.For(slot, index(1), index(self.level.size), 1, fold)
 
     def carried(
         self, lanes: Sequence[int] | None, parts: Sequence[Tensor] | None
     ) -> list[Statement]:
         """Fold a carry with the blocks' totals, separately from the elements: a chain of one fold a block."""
-        loc, slot = self.loc, Variable("slot", loc=self.loc)
-        carries = [Tensor("carry", tile.dtype, (), LOCAL, loc=loc) for tile in self.tiles]
+        slot = Variable("slot")
+        carries = [Tensor("carry", tile.dtype, (), LOCAL) for tile in self.tiles]
 
         def total(number: Expression) -> tuple[list[Statement], list[Expression]]:
             if lanes is not None:
                 return self.last(self.offset(number), lanes)
             assert parts is not None
             block = floor_divide(add(self.first, self.offset(number)), self.level.stride)
-            return [], read(parts, self.at_block(block), loc)
+            return [], read(parts, self.at_block(block))
 
         before, first = total(ZERO)
-        start = stored(before, carries, (), first, loc)
+        start = stored(before, carries, (), first)
         lets, totals = total(slot)
-        more, totals = named(_TOTALS, totals, loc)
-        carry = read(carries, (), loc)
+        more, totals = named(_TOTALS, totals)
+        carry = read(carries, ())
         body = [
             *lets,
             *more,
             self.taken_in(self.offset(slot), carry, None),
-            fold_into(self.operator, carries, (), carry, totals, loc),
+            fold_into(self.operator, carries, (), carry, totals),
         ]
         return [
-            *[ir.Allocate(it, loc=loc) for it in carries],
+            *[ir.Allocate(it) for it in carries],
             start,
-            ir.For(slot, index(1), index(self.level.size), 1, ir.Sequence(tuple(body)), loc=loc),
+            ir.For(slot, index(1), index(self.level.size), 1, ir.Sequence(tuple(body))),
         ]
 
     # --- workers ---
@@ -170,7 +171,7 @@ class _Step:
         if 1 << len(masks) < self.level.size:
             return self.through_shared(statements, totals, masks)
         if self.level.stride == 1:
-            return [self.each(*statements, stored((), self.tiles, self.at(ZERO), totals, self.loc))]
+            return [self.each(*statements, stored((), self.tiles, self.at(ZERO), totals))]
         more, before = self.up(totals, masks)
         there = self.position(self.level.size)
         return [self.each(*statements, *more, self.taken_in(ZERO, before, there))]
@@ -182,7 +183,7 @@ class _Step:
 
         Where a block takes in another's total, that one takes in none: so one phase is a level.
         """
-        loc, low, is_run = self.loc, 1 << len(masks), self.level.stride > 1
+        low, is_run = 1 << len(masks), self.level.stride > 1
         size = self.level.stride * low
         block = floor_divide(self.first, size)
         held, parts = self.held(), self.parts(size)
@@ -190,12 +191,12 @@ class _Step:
         is_last = ir.Binary("==", modulo(add(end, 1), size), ZERO)
 
         def hand_on(values: Sequence[Expression]) -> Statement:
-            hands = stored((), parts, self.at_block(block), values, loc)
-            return ir.If(is_last, hands, loc=loc)
+            hands = stored((), parts, self.at_block(block), values)
+            return ir.If(is_last, hands)
 
-        first = stored((), held, self.variables, totals, loc)
+        first = stored((), held, self.variables, totals)
         phases = [
-            *[ir.Allocate(tile, loc=loc) for tile in (*parts, *(held if is_run else ()))],
+            *[ir.Allocate(tile) for tile in (*parts, *(held if is_run else ()))],
             self.each(*statements, first, hand_on(totals)),
         ]
         count = self.level.size // low
@@ -205,13 +206,13 @@ class _Step:
         for level in levels:
             pair = floor_divide(number, 1 << level)
             before = self.at_block(add(start, add(multiply(pair, 1 << level), -1)))
-            lower, own_total = read(parts, before, loc), read(held, self.variables, loc)
-            lets, values = combined(self.operator, lower, own_total, loc)
-            more, values = named(_TOTALS, values, loc)
-            body = [*lets, *more, stored((), held, self.variables, values, loc)]
+            lower, own_total = read(parts, before), read(held, self.variables)
+            lets, values = combined(self.operator, lower, own_total)
+            more, values = named(_TOTALS, values)
+            body = [*lets, *more, stored((), held, self.variables, values)]
             if is_run or level != levels[-1]:
                 body.append(hand_on(values))
-            taken = ir.If(is_odd(pair), ir.Sequence(tuple(body)), loc=loc)
+            taken = ir.If(is_odd(pair), ir.Sequence(tuple(body)))
             phases.append(self.each(taken))
         if is_run:
             phases.append(self.each(*self.from_shared(held, parts, block, masks)))
@@ -225,21 +226,20 @@ class _Step:
         masks: Sequence[int],
     ) -> list[Statement]:
         """Fold the previous worker's prefix into the elements, or for a block's first worker the previous block's."""
-        loc = self.loc
-        values = read(parts, self.at_block(add(block, -1)), loc)
+        values = read(parts, self.at_block(add(block, -1)))
         there = self.position(self.level.size)
         if not masks:
-            return [ir.If(there, self.taken_in(ZERO, values, None), loc=loc)]
-        cells = [Tensor("before", tile.dtype, (), LOCAL, loc=loc) for tile in self.tiles]
-        statements, before = self.up(read(held, self.variables, loc), masks)
-        is_first = ir.Unary("not", self.position(1 << len(masks)), loc=loc)
-        across = ir.Binary("and", there, is_first, loc=loc)
+            return [ir.If(there, self.taken_in(ZERO, values, None))]
+        cells = [Tensor("before", tile.dtype, (), LOCAL) for tile in self.tiles]
+        statements, before = self.up(read(held, self.variables), masks)
+        is_first = ir.Unary("not", self.position(1 << len(masks)))
+        across = ir.Binary("and", there, is_first)
         return [
             *statements,
-            *[ir.Allocate(cell, loc=loc) for cell in cells],
-            stored((), cells, (), before, loc),
-            ir.If(across, stored((), cells, (), values, loc), loc=loc),
-            self.taken_in(ZERO, read(cells, (), loc), there),
+            *[ir.Allocate(cell) for cell in cells],
+            stored((), cells, (), before),
+            ir.If(across, stored((), cells, (), values)),
+            self.taken_in(ZERO, read(cells, ()), there),
         ]
 
     def tree(
@@ -252,7 +252,7 @@ class _Step:
             exchange, lower = self.exchanged("shuffle.bits", "lower", values, *bits)
             takes = is_odd(floor_divide(self.first, self.level.stride << level))
             before, folded = self.folded_where(takes, lower, values)
-            lets, values = named(_TOTALS, folded, self.loc)
+            lets, values = named(_TOTALS, folded)
             statements += [*exchange, *before, *lets]
         return statements, values
 
@@ -260,14 +260,12 @@ class _Step:
         self, takes: Expression, before: Sequence[Expression], own: Sequence[Expression]
     ) -> tuple[list[Statement], list[Expression]]:
         """Fold `before` into own values where `takes` holds; an operator folds its identity elsewhere."""
-        loc = self.loc
         if isinstance(self.operator, str):
             none = identity(self.operator, own[0].dtype)
-            before = [ir.Select(takes, before[0], none, loc=loc)]
-            return combined(self.operator, before, own, loc)
-        statements, folded = combined(self.operator, before, own, loc)
-        pairs = zip(folded, own, strict=True)
-        return statements, [ir.Select(takes, new, old, loc=loc) for new, old in pairs]
+            before = [ir.Select(takes, before[0], none)]
+            return combined(self.operator, before, own)
+        statements, folded = combined(self.operator, before, own)
+        return statements, select_each(takes, folded, own)
 
     def position(self, period: int) -> Expression:
         """Whether a worker has others before it, in groups of `period` consecutive workers."""
@@ -278,8 +276,8 @@ class _Step:
 
     def each(self, *body: Statement) -> Statement:
         """A phase over the level's blocks, with new names."""
-        inside = ir.Sequence(body, loc=self.loc)
-        return copy(ir.Each(self.variables, self.mapping, None, inside, loc=self.loc))
+        inside = ir.Sequence(body)
+        return copy(ir.Each(self.variables, self.mapping, None, inside))
 
     def offset(self, number: Expression) -> Expression:
         """The offset of a slot's number on this level."""
@@ -300,8 +298,8 @@ class _Step:
         self, offset: Expression, lanes: Sequence[int]
     ) -> tuple[list[Statement], list[Expression]]:
         """The last prefix of a block; of several workers the last one has it."""
-        ends = read(self.tiles, self.at(add(offset, self.ends)), self.loc)
-        lets, totals = named(_TOTALS, ends, self.loc)
+        ends = read(self.tiles, self.at(add(offset, self.ends)))
+        lets, totals = named(_TOTALS, ends)
         if not lanes:
             return lets, totals
         bits = ~sum(lanes), sum(lanes)
@@ -318,49 +316,40 @@ class _Step:
         self, shuffle: str, name: str, values: Sequence[Expression], *bits: int
     ) -> tuple[list[Statement], list[Expression]]:
         """The shuffles of several values, and the variables of their results."""
-        results = [Variable(name, value.dtype, loc=self.loc) for value in values]
+        results = [Variable(name, value.dtype) for value in values]
         pairs = zip(values, results, strict=True)
         operands = tuple(map(index, bits))
-        return [ir.Do(shuffle, (value, *operands), it, loc=self.loc) for value, it in pairs], [
-            *results
-        ]
+        return [ir.Do(shuffle, (value, *operands), it) for value, it in pairs], [*results]
 
     def taken_in(
         self, offset: Expression, before: Sequence[Expression], there: Expression | None
     ) -> Statement:
         """Fold the preceding prefix into all elements of a block, if there is one."""
-        loc, slot = self.loc, Variable("slot", loc=self.loc)
+        slot = Variable("slot")
         count = prod(mode.size for mode in self.inner)
         more = slot_offset(slot, self.inner) if count > 1 else ZERO
         here = self.at(add(offset, more))
-        own = read(self.tiles, here, loc)
-        lets, values = combined(self.operator, before, own, loc)
+        own = read(self.tiles, here)
+        lets, values = combined(self.operator, before, own)
         if there is not None:
-            pairs = zip(values, own, strict=True)
-            values = [ir.Select(there, new, old, loc=loc) for new, old in pairs]
-        taken = stored(lets, self.tiles, here, values, loc)
+            values = select_each(there, values, own)
+        taken = stored(lets, self.tiles, here, values)
         if count == 1:
             return taken
-        return ir.For(slot, ZERO, index(count), 1, taken, loc=loc)
+        return ir.For(slot, ZERO, index(count), 1, taken)
 
     def held(self) -> Sequence[Tensor]:
         """Tiles for the prefixes of totals; for blocks of one element, their own place."""
         by = self.mapping
         if self.level.stride == 1:
             return self.tiles
-        return [
-            Tensor(f"{t.name}_totals", t.dtype, by.shape, TILE, owners=by, loc=self.loc)
-            for t in self.tiles
-        ]
+        return alike(self.tiles, "totals", by.shape, TILE, by)
 
     def parts(self, block: int) -> list[Tensor]:
         """Shared memory for an element of each block of so many elements."""
         shape = [*shape_of(self.tiles[0])]
         shape[self.axis] //= block
-        return [
-            Tensor(f"{tile.name}_parts", tile.dtype, tuple(shape), SHARED, loc=self.loc)
-            for tile in self.tiles
-        ]
+        return alike(self.tiles, "parts", tuple(shape), SHARED)
 
     # --- lanes ---
 
@@ -380,51 +369,43 @@ class _Step:
 
 def _shifted(scan: ir.Scan, owners: Mapping) -> list[Statement]:
     """Shift each element by one place, through shared memory."""
-    (tile,), loc, axis = scan.targets, scan.loc, scan.axis
-    line = Tensor(f"{tile.name}_line", tile.dtype, tile.shape, SHARED, loc=loc)
+    (tile,), axis = scan.targets, scan.axis
+    (line,) = alike(scan.targets, "line", shape_of(tile), SHARED)
     variables = variables_of(owners.shape)
-    before = ir.Read(line, with_axis(variables, axis, add(variables[axis], -1)), loc=loc)
+    before = ir.Read(line, with_axis(variables, axis, add(variables[axis], -1)))
     is_first = ir.Binary("==", variables[axis], ZERO)
-    value = ir.Select(is_first, identity(str(scan.operator), tile.dtype), before, loc=loc)
+    value = ir.Select(is_first, identity(str(scan.operator), tile.dtype), before)
     return [
-        ir.Allocate(line, loc=loc),
-        move(line, tile, owners, loc),
-        ir.Each(variables, owners, None, ir.Store(tile, variables, value, loc=loc), loc=loc),
+        ir.Allocate(line),
+        move(line, tile, owners),
+        ir.Each(variables, owners, None, ir.Store(tile, variables, value)),
     ]
 
 
 def _walk(scan: ir.Scan, owners: Mapping, workers: int) -> Statement:
     """One worker walks each line of a copy in shared memory."""
-    axis, loc = scan.axis, scan.loc
-    lines = [
-        Tensor(f"{tile.name}_line", tile.dtype, tile.shape, SHARED, loc=loc)
-        for tile in scan.targets
-    ]
-    shape = shape_of(scan.sources[0])
+    axis, shape = scan.axis, shape_of(scan.sources[0])
+    lines = alike(scan.targets, "line", shape, SHARED)
     rest_shape = (*shape[:axis], *shape[axis + 1 :]) or (1,)
-    other_variables, position = variables_of(rest_shape), Variable("p", loc=loc)
+    other_variables, position = variables_of(rest_shape), Variable("p")
     others = other_variables if len(shape) > 1 else ()
 
     def place(coordinate: Expression) -> tuple[Expression, ...]:
         return (*others[:axis], coordinate, *others[axis:])
 
     here = place(position)
-    before, own_values = read(lines, place(add(position, -1)), loc), read(lines, here, loc)
-    fold = fold_into(scan.operator, lines, here, before, own_values, loc)
-    walk = ir.For(position, index(1), index(shape[axis]), 1, fold, loc=loc)
+    before, own_values = read(lines, place(add(position, -1))), read(lines, here)
+    fold = fold_into(scan.operator, lines, here, before, own_values)
+    walk = ir.For(position, index(1), index(shape[axis]), 1, fold)
     by = auto_map(rest_shape, workers=workers)
     shifted = _shifted(scan, owners) if scan.exclusive else []
     pairs = [*zip(lines, scan.sources, strict=True)]
     return ir.Sequence(
         (
-            *[ir.Allocate(line, loc=loc) for line in lines],
-            *[move(line, source, owners, loc) for line, source in pairs],
-            ir.Each(other_variables, by, None, walk, loc=loc),
-            *[
-                move(target, line, owners, loc)
-                for target, line in zip(scan.targets, lines, strict=True)
-            ],
+            *[ir.Allocate(line) for line in lines],
+            *[move(line, source, owners) for line, source in pairs],
+            ir.Each(other_variables, by, None, walk),
+            *[move(target, line, owners) for target, line in zip(scan.targets, lines, strict=True)],
             *shifted,
         ),
-        loc=loc,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taskc.errors import Location
 from taskc.ir import nodes as ir
 from taskc.ir.compare import program_difference
 from taskc.ir.nodes import Binary, Variable, constant
@@ -15,6 +16,7 @@ from taskc.ir.rewrite import (
     copy,
     expressions,
     index_leading,
+    located,
     map_children,
     map_expressions,
     map_statements,
@@ -124,6 +126,18 @@ def test_sequences_are_spliced() -> None:
     assert sequence(None, one, None) is one
     assert sequence() == ir.Sequence(())
     assert sequence(ir.Sequence((one, other)), None, one) == ir.Sequence((one, other, one))
+
+
+def test_nodes_without_a_location_get_one() -> None:
+    here, elsewhere = (Location("kernel.py", line, 1, line, 2) for line in (1, 2))
+    body = ir.Store(OUT, (Binary("+", X, constant(1), loc=elsewhere),), ir.Read(IN, (X,)))
+    now = located(body, here)
+    assert now == body
+    assert isinstance(now, ir.Store)
+    assert (now.loc, now.value.loc) == (here, here)
+    assert now.indices[0].loc == elsewhere
+    assert now.value.indices[0] is X  # type: ignore[union-attr]
+    assert located(now, elsewhere) is now
 
 
 def test_accesses_go_to_one_slot_of_a_ring() -> None:

@@ -17,35 +17,10 @@ Pure: TypeAlias = "tuple[Evaluate, bool]"
 """A function, and whether it can't go wrong: it may then be evaluated where it isn't asked for."""
 
 # NumPy's own functions compute these exactly, on scalars too, for types with native arithmetic.
-_NATIVE = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.divide,
-    "&": np.bitwise_and,
-    "|": np.bitwise_or,
-    "^": np.bitwise_xor,
-    "<<": np.left_shift,
-    ">>": np.right_shift,
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
-_NATIVE_UNARY = {
-    "-": np.negative,
-    "abs": np.abs,
-    "~": np.invert,
-    "not": np.logical_not,
-    "isnan": np.isnan,
-    "sqrt": np.sqrt,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "trunc": np.trunc,
-}
+_BINARY = "+ - * / & | ^ << >> == != < <= > >=".split()
+_UNARY = "- abs ~ not isnan sqrt floor ceil round trunc".split()
+_NATIVE = {symbol: arithmetic.BINARY_OPERATORS[symbol].evaluate for symbol in _BINARY}
+_NATIVE_UNARY = {symbol: arithmetic.UNARY_OPERATORS[symbol].evaluate for symbol in _UNARY}
 
 
 def scalar(value: Any) -> Any:

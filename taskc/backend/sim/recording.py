@@ -225,34 +225,21 @@ def warn(run: Run) -> None:
         worst = measured.worst
         if worst.ways >= 2:
             message = f"{worst.ways}-way bank conflict in {worst.tensor}"
-            details: list[tuple[str, str | int]] = [("ways", worst.ways)]
-            _warn(run, "bank-conflict", message, worst, details, _advice(run, measured), site)
+            _warn(run, site, "bank-conflict", message, _advice(run, measured), ways=worst.ways)
         if worst.is_full and worst.sectors >= max(2 * worst.ideal, worst.ideal + 2):
             message = (
                 f"a warp touches {worst.sectors} sectors of {worst.tensor}; {worst.ideal} would do"
             )
-            details = [("sectors", worst.sectors), ("ideal", worst.ideal)]
-            _warn(run, "uncoalesced", message, worst, details, worst.advice, site)
+            numbers = {"sectors": worst.sectors, "ideal": worst.ideal}
+            _warn(run, site, "uncoalesced", message, worst.advice, **numbers)
 
 
-def _warn(
-    run: Run,
-    kind: str,
-    message: str,
-    traffic: AccessTraffic,
-    details: list[tuple[str, str | int]],
-    advice: str,
-    site: int,
-) -> None:
-    hint = (("hint", advice),) if advice else ()
-    run.findings.add(
-        kind,
-        message,
-        traffic.location,
-        details=(*details, *hint),
-        severity="warning",
-        where=site,
-    )
+def _warn(run: Run, site: int, kind: str, message: str, advice: str, **numbers: int) -> None:
+    details: list[tuple[str, str | int]] = [*numbers.items()]
+    if advice:
+        details.append(("hint", advice))
+    loc = run.sites[site]
+    run.findings.add(kind, message, loc, details=tuple(details), severity="warning", where=site)
 
 
 def _advice(run: Run, here: SiteTraffic) -> str:
