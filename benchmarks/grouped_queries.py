@@ -2,9 +2,9 @@
 
     python benchmarks/grouped_queries.py [--quick] [--json FILE]
 
-One node of 16 heads of 64 features, 4 of them for keys and values: a token after 128, 1,024 and 4,000 keys, and prompts.
-taskc's session keeps the cache as states. ONNX Runtime's past and present are one buffer, bound once, as ONNX Runtime
-GenAI calls it. Both write the new rows in place. Each number of threads is a process of its own.
+One node of 16 heads of 64 features, 4 of them for keys and values: a token after some keys, and prompts. taskc's
+session keeps the cache as states. ONNX Runtime's past and present are one buffer, bound once, as ONNX Runtime GenAI
+calls it. Both write the new rows in place. Each number of threads is a process of its own.
 """
 
 from __future__ import annotations

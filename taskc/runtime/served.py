@@ -11,7 +11,7 @@ A checked call takes tens of microseconds, a fast one two or three.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -142,15 +142,15 @@ class ServedProgram:
     others: tuple[int, ...]
     fast: FastCall | None = None
 
-    def serves(self, types: Types) -> bool:
-        """Whether arrays of types under which it was looked up are served, if their elements are the right ones."""
+    def serves(self, types: Types, arrays: Sequence[AnyArray]) -> bool:
+        """Whether arrays of these types, under which it was looked up, are served."""
         serves = self.runnable.serves
-        if serves is None:
-            return True
         if not self.values:
-            return serves(types)
-        known = all(types[position] == self.types[position] for position, _ in self.values)
-        return known and serves(tuple([types[position] for position in self.others]))
+            return serves is None or serves(types)
+        for position, elements in self.values:
+            if types[position] != self.types[position] or _elements(arrays[position]) != elements:
+                return False
+        return serves is None or serves(tuple([types[position] for position in self.others]))
 
 
 class Served:
@@ -180,10 +180,8 @@ class Served:
             if type(array) is not np.ndarray:
                 return None
             types.append((array.dtype, array.shape))
-        for entry in self._serving(tuple(types), arrays):
-            if entry.fast is not None:
-                return entry.fast
-        return None
+        entry = self._serving(tuple(types), arrays)
+        return None if entry is None else entry.fast
 
     def find(self, arrays: Arrays, *, is_traced: bool = False) -> ServedProgram | None:
         """The entry for checked arrays; None where the source has no program for them.
@@ -203,22 +201,20 @@ class Served:
                     entry = None if runnable is None else self._keep(arrays, runnable)
         return entry
 
-    def _serving(self, types: Types, arrays: Sequence[AnyArray]) -> Iterator[ServedProgram]:
-        """The kept programs that serve these arrays, which have these types."""
+    def _serving(
+        self, types: Types, arrays: Sequence[AnyArray], *, is_traced: bool = False
+    ) -> ServedProgram | None:
+        """The first kept program that serves these arrays, which have these types."""
         for entry in (*self._entries.get(types, ()), *self._open):
-            if entry.serves(types):
-                for position, elements in entry.values:
-                    if _elements(arrays[position]) != elements:
-                        break
-                else:
-                    yield entry
+            if entry.serves(types, arrays) and (
+                not is_traced or isinstance(entry.runnable.program, ProgramDefinition)
+            ):
+                return entry
+        return None
 
     def _found(self, arrays: Arrays, is_traced: bool) -> ServedProgram | None:
         given = [*arrays.values()]
-        for entry in self._serving(types_of(given), given):
-            if not is_traced or isinstance(entry.runnable.program, ProgramDefinition):
-                return entry
-        return None
+        return self._serving(types_of(given), given, is_traced=is_traced)
 
     def _keep(self, arrays: Arrays, runnable: Runnable) -> ServedProgram:
         decisive = [(n, name) for n, name in enumerate(arrays) if name not in runnable.inputs]
