@@ -180,7 +180,11 @@ class Served:
             if type(array) is not np.ndarray:
                 return None
             types.append((array.dtype, array.shape))
-        entry = self._serving(tuple(types), arrays)
+        key = tuple(types)
+        exact = self._entries.get(key)
+        if exact is not None and not exact[0].values:
+            return exact[0].fast
+        entry = self._serving(key, arrays)
         return None if entry is None else entry.fast
 
     def find(self, arrays: Arrays, *, is_traced: bool = False) -> ServedProgram | None:
