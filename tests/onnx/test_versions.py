@@ -14,7 +14,8 @@ from onnx.reference import ReferenceEvaluator
 import taskc as tc
 from taskc.errors import InternalError
 from taskc.onnx import versions
-from taskc.onnx.versions import Axis, Form, Shapes, least_general
+from taskc.onnx.versions import Axis, Form, Shapes, condition, least_general
+from taskc.programs.sizes import Assumptions
 from taskc.runtime import served
 
 from .bert import bert
@@ -282,6 +283,31 @@ def test_decisive_values_have_programs_of_their_own() -> None:
             x = normal(size)
             assert found(x, integers(times)).tolist() == np.tile(x, times).tolist()
     assert len(found.programs) == 6
+
+
+def test_a_condition_is_that_of_a_form_with_its_names() -> None:
+    n, m = tc.dim("n"), tc.dim("m")
+    form = Form({(0, 0): n, (0, 1): n // 2, (1, 0): 5, (2, 0): m, (3, 0): n % 4})
+    half = np.dtype(np.float16)
+
+    def types(*shapes: tuple[int, ...]) -> Any:
+        return tuple([(half, shape) for shape in shapes])
+
+    fitting = (6, 3), (5,), (4,), (2,)
+    assumptions = Assumptions({n: 6, m: 4})
+    assumptions.answer("<", m - n)
+    serves = condition(form, assumptions, types(*fitting), {})
+    assert serves(types(*fitting))
+    assert serves(types((7, 3), (5,), (4,), (3,)))
+    for other in (
+        ((6, 2), (5,), (4,), (2,)), ((6, 3), (4,), (4,), (2,)), ((6, 3), (5,), (4,), (1,)),
+        ((6, 3), (5,), (7,), (2,)), ((6, 3, 1), (5,), (4,), (2,)), ((0, 0), (5,), (4,), (0,)),
+    ):  # fmt: skip
+        assert not serves(types(*other))
+    assert not serves(((np.dtype(np.float32), (6, 3)), *types(*fitting)[1:]))
+    named = condition(form, assumptions, types(*fitting), {(1, 0): "k", (2, 0): "k"})
+    assert not named(types(*fitting))
+    assert named(types((6, 3), (5,), (5,), (2,)))
 
 
 def test_shapes_that_a_program_serves_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
