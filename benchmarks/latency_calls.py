@@ -7,6 +7,7 @@ Round after round, so that each meets the machine as the others do; of each the 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -91,41 +92,86 @@ def jax_calls(jax: Any) -> Calls:
     }
 
 
-def _adding_model() -> bytes:
+def _model(node: str, inputs: dict[str, list[Any]], output: tuple[str, list[Any]]) -> bytes:
+    """A model of one node, on floats."""
     onnx = importlib.import_module("onnx")
     helper = onnx.helper
-    a, b, c = (
-        helper.make_tensor_value_info(it, onnx.TensorProto.FLOAT, [16]) for it in ("a", "b", "c")
+    *ends, end = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (*inputs.items(), output)
     )
-    graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["c"])], "add", [a, b], [c])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    data: bytes = model.SerializeToString()
+    attributes = {"axis": 0} if node == "Concat" else {}
+    nodes = [helper.make_node(node, [*inputs], [output[0]], **attributes)]
+    if node == "Concat":  # with an output that isn't a state
+        nodes.append(helper.make_node("Identity", ["x"], ["y"]))
+        end = [end, helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, inputs["x"])]
+    graph = helper.make_graph(nodes, "model", ends, end if isinstance(end, list) else [end])
+    imports = [helper.make_opsetid("", 17)]
+    data: bytes = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
     return data
 
 
+def _adding_model(extent: int | str = 16) -> bytes:
+    return _model("Add", {"a": [extent], "b": [extent]}, ("c", [extent]))
+
+
+def _sizes() -> Any:
+    """Feeds of a hundred sizes, one after the other."""
+    arrays = [np.ones(size, np.float32) for size in range(16, 116)]
+    return itertools.cycle([{"a": array, "b": array} for array in arrays])
+
+
 def onnx_calls(onnx: Any) -> Calls:
-    model = tc.compile(_adding_model())
+    model, session = tc.compile(_adding_model()), tc.onnx.InferenceSession(_adding_model())
     a, b = np.ones(16, np.float32), np.ones(16, np.float32)
+    feeds, binding = {"a": a, "b": b}, session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    binding.bind_ortvalue_output("c", tc.onnx.OrtValue.ortvalue_from_numpy(np.ones(16, np.float32)))
+    open_model, sizes = tc.compile(_adding_model("n")), _sizes()
+    states = tc.compile(
+        _model("Concat", {"past": ["n", 16], "x": ["m", 16]}, ("present", ["all", 16])),
+        states={"present": "past"},
+        capacity=10_000,
+    )
+    x = np.ones((1, 16), np.float32)
+
+    def next_place() -> Any:
+        if states.length == states.capacity:
+            states.length = 1
+        return states(x)
+
     return {
         "a model": lambda: model(a, b),
-        "a model, run()": lambda: model.run(None, {"a": a, "b": b}),
+        "a model, run()": lambda: model.run(None, feeds),
+        "a model, run() by names of outputs": lambda: model.run(["c"], feeds),
+        "a model by names of inputs": lambda: model(a=a, b=b),
+        "InferenceSession, run()": lambda: session.run(None, feeds),
+        "InferenceSession, bound": lambda: session.run_with_iobinding(binding),
+        "a model, another size at each call": lambda: open_model.run(None, next(sizes)),
+        "a model with states, one place more at each call": next_place,
     }
 
 
 def onnxruntime_calls(onnxruntime: Any) -> Calls:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        _adding_model(), options, providers=["CPUExecutionProvider"]
+    session, of_sizes = (
+        onnxruntime.InferenceSession(
+            _adding_model(extent), options, providers=["CPUExecutionProvider"]
+        )
+        for extent in (16, "n")
     )
     binding, arrays = session.io_binding(), [np.ones(16, np.float32) for _ in range(3)]
     binding.bind_cpu_input("a", arrays[0])
     binding.bind_cpu_input("b", arrays[1])
     binding.bind_output("c", "cpu", 0, np.float32, (16,), arrays[2].ctypes.data)
-    feeds = {"a": arrays[0], "b": arrays[1]}
+    feeds, sizes = {"a": arrays[0], "b": arrays[1]}, _sizes()
     return {
         "ONNX Runtime, bound": lambda: (session.run_with_iobinding(binding), arrays),
         "ONNX Runtime": lambda: session.run(None, feeds),
+        "ONNX Runtime by names of outputs": lambda: session.run(["c"], feeds),
+        "ONNX Runtime, another size at each call": lambda: of_sizes.run(None, next(sizes)),
     }
 
 
@@ -147,7 +193,7 @@ def main() -> None:
         calls |= make(library)
     counts = {}
     for name, call in calls.items():
-        for _ in range(100):
+        for _ in range(250):
             call()
         counts[name] = max(1, int(SECONDS / measured(call, 10)))
     best = dict.fromkeys(calls, 1.0)

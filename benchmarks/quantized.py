@@ -48,6 +48,7 @@ def cases(threads: int, quick: bool) -> Cases:
                     def peer(session: Any = session, a: Array = a) -> Any:
                         return session.run({"a": a})
 
+                    tc.finish_compiling()
                     case = f"{m} x {n} x {k}, groups of {group}, level {level}"
                     yield "w4", case, run, {PEERS[level == 4]: peer}
 

@@ -35,11 +35,31 @@ def extent_value(extent: int | Expression, sizes: Mapping[Variable, Any]) -> int
             return extent_value(extent.operand, sizes)
         case ir.Binary(operator="+" | "-" | "*" | "//" | "%" as operator):
             left, right = extent_value(extent.left, sizes), extent_value(extent.right, sizes)
-            return _compute(operator, left, right)
+            return compute(operator, left, right)
     raise InternalError(f"an extent can't be {type(extent).__name__}")
 
 
-def _compute(operator: str, left: int, right: int) -> int:
+def python_text(extent: int | Expression, names: Mapping[Variable, str]) -> str:
+    """An expression of Python that computes the same from variables of these names, and `compute`."""
+    match extent:
+        case int():
+            return str(extent)
+        case ir.Constant(value=value):
+            return str(int(value))
+        case Variable():
+            return names[extent]
+        case ir.Cast():
+            return python_text(extent.operand, names)
+        case ir.Binary(operator="+" | "-" | "*" | "//" | "%" as operator):
+            left, right = python_text(extent.left, names), python_text(extent.right, names)
+            if operator in ("//", "%"):
+                return f"compute({operator!r}, {left}, {right})"
+            return f"({left} {operator} {right})"
+    raise InternalError(f"an extent can't be {type(extent).__name__}")
+
+
+def compute(operator: str, left: int, right: int) -> int:
+    """An operation of extents; a quotient by 0 and its remainder are 0."""
     match operator:
         case "+":
             return left + right

@@ -110,6 +110,39 @@ def append(
     return append
 
 
+def append_each(
+    batches: Extent,
+    heads: Extent,
+    count: int,
+    room: int,
+    problem: str,
+    *,
+    dtype: DType,
+    machine: Machine,
+) -> KernelDefinition:
+    """Write elements into lines with room for more, from a start of each batch on; `end` is the most that is filled."""
+
+    @tc.kernel(workers=_WIDTH)
+    def append_each(
+        new: tc.typed[dtype[batches, heads, count]],
+        starts: i64[batches],
+        end: i64,
+        memory: tc.inout[dtype[batches, heads, room]],
+    ) -> None:
+        for b in tc.tiles(batches, by=1):
+            start = starts[b]
+            assert 0 <= start <= room - count, problem
+            assert end <= room, problem
+            for h in range(heads):
+                for step in range(tc.cdiv(count, _WIDTH)):
+                    for i in spatial(_WIDTH):
+                        if step * _WIDTH + i < count:
+                            place = start + step * _WIDTH + i
+                            memory[b, h, place] = new[b, h, step * _WIDTH + i]
+
+    return append_each
+
+
 def checked_starts(kind: DType, batch: Extent, most: Extent, problem: str) -> KernelDefinition:
     @tc.kernel(workers=1)
     def check_starts(given: tc.typed[kind[batch]], first: tc.out[i64[batch]]) -> None:

@@ -259,19 +259,20 @@ class Model:
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names, or all, for arrays by the names of inputs."""
-        if output_names is None and feeds.keys() == self._names.keys():
-            arguments = [feeds[name] for name in self._names]
-            fast = self._served.fast(arguments)
-            if fast is not None:
-                return fast(arguments)
-        all_names = self._programs.outputs
-        wanted = all_names if output_names is None else output_names
-        for name in wanted:
+        all_names, fast, arguments = self._programs.outputs, None, ()
+        for name in output_names or ():
             if name not in all_names:
                 raise ArgumentError(unknown("output", name, all_names))
-        # In a context of its own, like a call of a kernel: see driver.call.
-        outputs = copy_context().run(self._computed, self.checked(feeds))
-        return [outputs[all_names.index(name)] for name in wanted]
+        if feeds.keys() == self._names.keys():
+            arguments = tuple([feeds[name] for name in self._names])
+            fast = self._served.fast(arguments)
+        if fast is not None:
+            outputs = fast(arguments)
+        else:  # in a context of its own, like a call of a kernel: see driver.call
+            outputs = copy_context().run(self._computed, self.checked(feeds))
+        if output_names is None:
+            return outputs
+        return [outputs[all_names.index(name)] for name in output_names]
 
     @line()
     def _computed(self, arrays: Mapping[str, Any]) -> list[Any]:
@@ -338,6 +339,8 @@ def named(
     args: tuple[Any, ...], feeds: Mapping[str, Any], inputs: Sequence[Value]
 ) -> Mapping[str, Any]:
     """The arguments of a call by the names of inputs."""
+    if not args:
+        return feeds
     if len(args) == 1 and isinstance(args[0], Mapping):
         feeds, args = {**args[0], **feeds}, ()
     if len(args) > len(inputs):

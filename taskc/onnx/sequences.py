@@ -32,6 +32,8 @@ class Sequence:
         of_first = {value.name: value for value in (first.inputs if first is not None else ())}
         self.inputs = tuple((of_first | {value.name: value for value in own}).values())
         self.outputs = model.outputs[:-1]
+        self._input_names = tuple([value.name for value in self.inputs])
+        self._output_names = tuple([value.name for value in self.outputs])
         self.given: dict[str, Any] = {}
         self._first = first
         self.length = 0
@@ -68,11 +70,12 @@ class Sequence:
 
     def run(self, output_names: Ordered[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names, or all, for arrays by the names of inputs."""
+        names = self._output_names if output_names is None else output_names
         of_inputs, of_outputs = (
-            [value.name for value in values] for values in (self.inputs, self.outputs)
+            ("input", feeds, self._input_names),
+            ("output", names, self._output_names),
         )
-        names = of_outputs if output_names is None else output_names
-        for what, asked, known in (("input", feeds, of_inputs), ("output", names, of_outputs)):
+        for what, asked, known in (of_inputs, of_outputs):
             for name in asked:
                 if name not in known:
                     raise ArgumentError(unknown(what, name, known))

@@ -39,14 +39,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from taskc import CompileError, TensorType, dim
 from taskc.arrays.device import AnyArray
 from taskc.dataclass import dataclass
 from taskc.ir.affine import affine
+from taskc.ir.extents import compute, python_text
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.reentry import Turn
 from taskc.ir.rewrite import substitute, walk
@@ -58,7 +59,7 @@ from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
 from taskc.programs.sizes import Assumptions, value_at
 from taskc.runtime.driver import whole_program
-from taskc.runtime.served import Arrays, keep, on_host
+from taskc.runtime.served import Arrays, Types, keep, on_host
 
 if TYPE_CHECKING:
     from taskc.onnx.states import States
@@ -184,17 +185,40 @@ def form_of_states(
     return Form(extents)
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A program with dimensions, and the conditions under which it is right."""
+def condition(
+    form: Form, assumptions: Assumptions, types: Types, names: Mapping[Axis, str]
+) -> Callable[[Types], bool]:
+    """Whether types of inputs have a form, equal extents for equal names, and sizes that fit the assumptions.
 
-    form: Form
-    assumptions: Assumptions
-    imported: Imported
+    Calls with new shapes ask it, so it is compiled: `lambda t: len(t[0][1]) == 2 and (n0 := t[0][1][1]) > 0 and …`.
 
-    def serves(self, shapes: Shapes) -> bool:
-        sizes = self.form.sizes(shapes)
-        return sizes is not None and self.assumptions.serve(sizes)
+    types  of inputs that have the form
+    """
+    sizes = {dimension.variable: f"n{k}" for k, dimension in enumerate(form.dimensions)}
+    unread, by_name = {*sizes}, dict[str, set[str]]()
+    reads, tests, scope = list[str](), list[str](), dict[str, Any]({"compute": compute})
+    for number, (dtype, shape) in enumerate(types):
+        texts = []
+        for axis, extent in enumerate(form.shape(number, len(shape))):
+            texts.append(_text(extent, sizes))
+            if isinstance(extent, Dimension) and extent.variable in unread:
+                unread.discard(extent.variable)
+                reads.append(f"len(t[{number}][1]) == {len(shape)}")
+                reads.append(f"({texts[-1]} := t[{number}][1][{axis}]) > 0")
+            if (number, axis) in names:
+                by_name.setdefault(names[number, axis], {texts[-1]}).add(texts[-1])
+        scope[f"d{number}"] = dtype
+        tests.append(f"t[{number}] == (d{number}, ({''.join(f'{text},' for text in texts)}))")
+    tests += [" == ".join(equal) for equal in by_name.values() if len(equal) > 1]
+    for one in assumptions:
+        text = f"{_text(one.difference, sizes)} {one.operator} 0"
+        tests.append(text if one.holds else f"not {text}")
+    served: Callable[[Types], bool] = eval(f"lambda t: {' and '.join(reads + tests)}", scope)
+    return served
+
+
+def _text(size: Number, names: Mapping[Variable, str]) -> str:
+    return python_text(size.expression if isinstance(size, Size) else size, names)
 
 
 @dataclass(slots=True)
@@ -214,7 +238,7 @@ class Versions:
     dtypes: Mapping[str, DType]
     known: Mapping[str, Array]
     late: frozenset[str]
-    open: list[_Open] = field(default_factory=list)
+    open: list[Imported] = field(default_factory=list)
     seen: deque[Shapes] = field(default_factory=lambda: deque(maxlen=_EXACT + _MOST_OPEN))
     numbers: set[Axis] = field(default_factory=set)
     turn: Turn = field(default_factory=Turn)
@@ -222,21 +246,26 @@ class Versions:
 
     def program(self, shapes: Shapes) -> Imported:
         """A program with dimensions that serves these shapes, or a new one."""
+        types = self._types(shapes)
         for one in [*self.open]:
-            if one.serves(shapes):
-                return one.imported
+            if one.serves is not None and one.serves(types):
+                return one
         with self.turn.taken() as is_alone:
             opened = self._opened(shapes) if is_alone else None
             if opened is not None:
                 self.open.append(opened)
-                return opened.imported
-            types = {
+                return opened
+            kinds = {
                 name: dtype[shape]
                 for (name, dtype), shape in zip(self.dtypes.items(), shapes, strict=True)
             }
-            return import_graph(self.graph, types, self.known, None, self.late, self.states)
+            return import_graph(self.graph, kinds, self.known, None, self.late, self.states)
 
-    def _opened(self, shapes: Shapes) -> _Open | None:
+    def _types(self, shapes: Shapes) -> Types:
+        dtypes = [dtype.numpy for dtype in self.dtypes.values()]
+        return tuple(zip(dtypes, shapes, strict=True))
+
+    def _opened(self, shapes: Shapes) -> Imported | None:
         """A program with dimensions for shapes that no other serves; None if they get a program of their own."""
         self.seen.append(shapes)
         exact = _EXACT if self.states is None else 0
@@ -261,7 +290,8 @@ class Versions:
             if error is None:
                 error = _compiled(imported)
                 if error is None:
-                    return _Open(form, assumptions, imported)
+                    serves = condition(form, assumptions, self._types(shapes), self._declared())
+                    return replace(imported, serves=serves)
             if len(alike) == 1 and self.states is None:
                 return None
             self._fix_as_numbers(error, form)
@@ -305,16 +335,25 @@ class Versions:
         }
         return import_graph(self.graph, kinds, self.known, assumptions, self.late, self.states)
 
+    def _declared(self) -> dict[Axis, str]:
+        """The names that the model gives axes, but for those of states' memory."""
+        values = {value.name: value for value in self.graph.inputs}
+        memory = () if self.states is None else self.states.memory
+        return {
+            (number, axis): extent
+            for number, name in enumerate(self.dtypes)
+            for axis, extent in enumerate(values[name].shape or ())
+            if name not in memory and isinstance(extent, str) and extent.isidentifier()
+        }
+
     def _names(self) -> dict[Axis, str]:
         """The name of each axis as a dimension: the model's, or one made from its input's."""
-        values = {value.name: value for value in self.graph.inputs}
-        names: dict[Axis, str] = {}
-        for number, name in enumerate(self.dtypes):
-            for axis in range(len(self.seen[-1][number])):
-                declared = (values[name].shape or {axis: None})[axis]
-                is_name = isinstance(declared, str) and declared.isidentifier()
-                names[number, axis] = str(declared) if is_name else identifier(f"{name}_{axis}")
-        return names
+        own = {
+            (number, axis): identifier(f"{name}_{axis}")
+            for number, name in enumerate(self.dtypes)
+            for axis in range(len(self.seen[-1][number]))
+        }
+        return own | self._declared()
 
 
 def _special_extents(shapes: Shapes) -> list[tuple[int | None, ...]]:

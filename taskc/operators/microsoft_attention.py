@@ -268,8 +268,10 @@ def _split(
 
 
 def _cache_of(call: Call, batches: Extent, length: Extent) -> _Cache:
-    row, total = reshaped(call.tensor(5), batches), call.single(6)
-    room: Extent = call.shape(3)[2] if call.has(3) else 0
+    row, room = reshaped(call.tensor(5), batches), call.shape(3)[2] if call.has(3) else 0
+    # A state's length is known, whatever a total says that is data.
+    is_data = isinstance(call.inputs[3], State) and isinstance(call.given(6), TensorHandle)
+    total = room + length if is_data else call.single(6)
     is_grown = equals(room + length, total)
     longest = room + length if is_grown else total if total > room else room
     place: Extent | None = None
@@ -321,12 +323,12 @@ def _appended(call: Call, place: int, new: TensorHandle, cache: _Cache) -> Tenso
     if not call.has(place):
         return new
     if isinstance(call.inputs[place], State):
-        if not cache.is_grown or cache.place is None:
+        if not cache.is_grown:
             raise call.node.error(
-                "its states take one sequence, whose length is that of the state and of the new keys",
-                "the model's `sequence()` makes states for each of several sequences",
+                "its total length isn't that of its states and of the new keys",
+                "a mask has an element for each place that is filled, and for each new key",
             )
-        return appended(call, place, new, 2)
+        return appended(call, place, new, 2, None if cache.place is not None else cache.start)
     past = call.tensor(place)
     batches, heads, length, features = new.shape
     before = past.shape[2]

@@ -13,7 +13,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import boolean
-from taskc.kernels.indices import append, inside, place_of
+from taskc.kernels.indices import append, append_each, inside, place_of
 from taskc.lang.sizes import Size
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.graph import Array
@@ -128,8 +128,13 @@ def _one_of(parts: Sequence[Any], axis: int, start: Extent) -> Function:
     return tc.function(lambda at: before(at) if at[axis] < bound else behind(at))
 
 
-def appended(call: Call, position: int, new: TensorHandle, axis: int) -> TensorHandle | State:
-    """An input with a tensor after it along an axis; a state's memory is written in place."""
+def appended(
+    call: Call, position: int, new: TensorHandle, axis: int, start: Function | None = None
+) -> TensorHandle | State:
+    """An input with a tensor after it along an axis; a state's memory is written in place.
+
+    start  where the new rows of each batch begin in a state, if that isn't its length
+    """
     state = call.inputs[position]
     if not isinstance(state, State) or state.axis != axis % len(state.shape):
         return joined([call.tensor(position), new], axis, computed)
@@ -142,9 +147,18 @@ def appended(call: Call, position: int, new: TensorHandle, axis: int) -> TensorH
     problem = (
         f"the model's states have room for {places} places, their capacity, and these are more"
     )
-    kernel = kernel_of(append, lines, count, room, problem, dtype=state.dtype)
-    kernel(reshaped(new, lines, count), state.length * step, reshaped(memory, lines, room))
-    return State(memory, axis, state.length + new.shape[axis])
+    length = state.length + new.shape[axis]
+    if start is None:
+        kernel = kernel_of(append, lines, count, room, problem, dtype=state.dtype)
+        kernel(reshaped(new, lines, count), state.length * step, reshaped(memory, lines, room))
+        return State(memory, axis, length)
+    batches, heads = memory.shape[0], prod(memory.shape[1:axis])
+    starts = computed((batches,), lambda b: start(b) * step)
+    problem = f"{problem}, or a sequence is shorter than its new rows"
+    kernel = kernel_of(append_each, batches, heads, count, room, problem, dtype=state.dtype)
+    rows, lines_of_batch = (batches, heads, count), (batches, heads, room)
+    kernel(reshaped(new, *rows), starts, length * step, reshaped(memory, *lines_of_batch))
+    return State(memory, axis, length)
 
 
 def strided(

@@ -3,7 +3,7 @@
 `Served` keeps programs, and asks a source for one that it does not have. A source traces a graph, loads a bundle, or
 looks into a cache before it traces.
 
-    call -> fast(arrays)    arrays of types that a checked call had: one lookup, and no check
+    call -> fast(arrays)    arrays of types that a checked call had, or that its program serves, too: no other check
          -> find(arrays)    checked arrays: a kept program, or the source's
 
 A checked call takes tens of microseconds, a fast one two or three.
@@ -12,6 +12,7 @@ A checked call takes tens of microseconds, a fast one two or three.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,7 +24,6 @@ from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import user_passes
 
 _MAX_PROGRAMS = 64
-_MAX_TYPES = 1024  # sets of types that one program serves
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Types: TypeAlias = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
@@ -64,11 +64,13 @@ class Runnable:
     program  None if all outputs are constants
     inputs   the graph's inputs that it takes; the elements of others decided what was compiled
     outputs  the source of each of the graph's outputs
+    serves   whether `inputs` of these types are served; None if only those are that it was found for
     """
 
     program: Any
     inputs: tuple[str, ...]
     outputs: tuple[Output, ...]
+    serves: Callable[[Types], bool] | None = field(default=None, kw_only=True)
 
 
 def outputs_of(
@@ -127,16 +129,28 @@ class ProgramFinder(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ServedProgram:
-    """A kept program for arrays of some types.
+    """A kept program, and the types that it was found for.
 
     values  the elements that arrays at some positions must have, as bytes
+    others  the positions of the other arrays, which the program takes
     fast    the call without checks; None until a checked call has compiled it
     """
 
     runnable: Runnable
     types: Types
     values: tuple[tuple[int, bytes], ...]
+    others: tuple[int, ...]
     fast: FastCall | None = None
+
+    def serves(self, types: Types, arrays: Sequence[AnyArray]) -> bool:
+        """Whether arrays of these types, under which it was looked up, are served."""
+        serves = self.runnable.serves
+        if not self.values:
+            return serves is None or serves(types)
+        for position, elements in self.values:
+            if types[position] != self.types[position] or _elements(arrays[position]) != elements:
+                return False
+        return serves is None or serves(tuple([types[position] for position in self.others]))
 
 
 class Served:
@@ -145,14 +159,14 @@ class Served:
     def __init__(self, source: ProgramFinder) -> None:
         self._source = source
         self._turn = Turn()
+        self._kept: dict[int, ServedProgram] = {}
         self._entries: dict[Types, tuple[ServedProgram, ...]] = {}
-        self._by_program: dict[int, dict[int, ServedProgram]] = {}
+        self._open: tuple[ServedProgram, ...] = ()  # programs that serve many types
 
     @property
     def runnables(self) -> tuple[Runnable, ...]:
         """The kept programs."""
-        entries = [next(iter(kept.values())) for kept in [*self._by_program.values()]]
-        return tuple([entry.runnable for entry in entries])
+        return tuple([entry.runnable for entry in [*self._kept.values()]])
 
     def fast(self, arrays: Sequence[Any]) -> FastCall | None:
         """The call for these arrays; None if none was compiled, or if one of them is no plain NumPy array.
@@ -166,14 +180,12 @@ class Served:
             if type(array) is not np.ndarray:
                 return None
             types.append((array.dtype, array.shape))
-        for entry in self._entries.get(tuple(types), ()):
-            for position, elements in entry.values:
-                if arrays[position].tobytes() != elements:
-                    break
-            else:
-                if entry.fast is not None:
-                    return entry.fast
-        return None
+        key = tuple(types)
+        exact = self._entries.get(key)
+        if exact is not None and not exact[0].values:
+            return exact[0].fast
+        entry = self._serving(key, arrays)
+        return None if entry is None else entry.fast
 
     def find(self, arrays: Arrays, *, is_traced: bool = False) -> ServedProgram | None:
         """The entry for checked arrays; None where the source has no program for them.
@@ -184,47 +196,54 @@ class Served:
                    registered none does, as they don't run on it
         """
         is_traced = is_traced or bool(user_passes.registered())
-        entry = self._kept(arrays, is_traced)
+        entry = self._found(arrays, is_traced)
         if entry is None:
             with self._turn.taken():
-                entry = self._kept(arrays, is_traced)
+                entry = self._found(arrays, is_traced)
                 if entry is None:
                     runnable = self._source.find(arrays, is_traced=is_traced)
                     entry = None if runnable is None else self._keep(arrays, runnable)
         return entry
 
-    def _kept(self, arrays: Arrays, is_traced: bool) -> ServedProgram | None:
-        given = [*arrays.values()]
-        for entry in self._entries.get(types_of(given), ()):
-            if (not is_traced or isinstance(entry.runnable.program, ProgramDefinition)) and all(
-                _elements(given[position]) == elements for position, elements in entry.values
+    def _serving(
+        self, types: Types, arrays: Sequence[AnyArray], *, is_traced: bool = False
+    ) -> ServedProgram | None:
+        """The first kept program that serves these arrays, which have these types."""
+        for entry in (*self._entries.get(types, ()), *self._open):
+            if entry.serves(types, arrays) and (
+                not is_traced or isinstance(entry.runnable.program, ProgramDefinition)
             ):
                 return entry
         return None
 
+    def _found(self, arrays: Arrays, is_traced: bool) -> ServedProgram | None:
+        given = [*arrays.values()]
+        return self._serving(types_of(given), given, is_traced=is_traced)
+
     def _keep(self, arrays: Arrays, runnable: Runnable) -> ServedProgram:
-        types = types_of(arrays.values())
-        values = [
-            (position, _elements(array))
-            for position, (name, array) in enumerate(arrays.items())
-            if name not in runnable.inputs
-        ]
-        entry = ServedProgram(runnable, types, tuple(values))
-        for known in self._entries.get(types, ()):
-            if known.runnable is runnable and known.values == entry.values:
-                return known
-        self._entries[types] = (*self._entries.get(types, ()), entry)
-        entries = self._by_program.get(id(runnable), {})
-        dropped = keep(entries, id(entry), entry, _MAX_TYPES)
-        for others in keep(self._by_program, id(runnable), entries, _MAX_PROGRAMS):
-            dropped += others.values()
-        for old in dropped:
-            left = tuple([one for one in self._entries.get(old.types, ()) if one is not old])
-            if left:
-                self._entries[old.types] = left
-            else:
-                self._entries.pop(old.types, None)
+        decisive = [(n, name) for n, name in enumerate(arrays) if name not in runnable.inputs]
+        values = tuple([(number, _elements(arrays[name])) for number, name in decisive])
+        others = tuple([n for n, name in enumerate(arrays) if name in runnable.inputs])
+        entry = ServedProgram(runnable, types_of(arrays.values()), values, others)
+        replaced = self._kept.pop(id(runnable), None)
+        for old in (replaced, *keep(self._kept, id(runnable), entry, _MAX_PROGRAMS)):
+            if old is not None:
+                self._put(old, [one for one in self._of(old) if one is not old])
+        self._put(entry, [*self._of(entry), entry])
         return entry
+
+    def _of(self, entry: ServedProgram) -> tuple[ServedProgram, ...]:
+        """The entries among which one is looked up."""
+        is_open = entry.runnable.serves is not None
+        return self._open if is_open else self._entries.get(entry.types, ())
+
+    def _put(self, entry: ServedProgram, entries: Sequence[ServedProgram]) -> None:
+        if entry.runnable.serves is not None:
+            self._open = tuple(entries)
+        elif entries:
+            self._entries[entry.types] = tuple(entries)
+        else:
+            self._entries.pop(entry.types, None)
 
 
 def types_of(arrays: Iterable[AnyArray]) -> Types:

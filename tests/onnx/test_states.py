@@ -16,6 +16,7 @@ from taskc import CompileError
 from taskc.arrays.arguments import ArgumentError
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.errors import CheckError
+from taskc.operators.files import MICROSOFT
 
 from .decoder import decoder, greedy, grouped_decoder
 from .models import model, node, tensor
@@ -144,22 +145,75 @@ def test_a_prompt_may_come_in_parts_and_sequences_in_a_batch() -> None:
         session(feeds_of([4], 6))
 
 
-def test_grouped_queries() -> None:
-    """The states of ONNX Runtime's operator are as its caches."""
-    random = np.random.default_rng(0)
-    proto, ids = grouped_decoder(random), random.integers(0, 9, (1, 9))
+@pytest.mark.parametrize("shorter", [(0,), (0, 0), (2, 0, 3)])
+def test_grouped_queries(shorter: tuple[int, ...]) -> None:
+    """The states of ONNX Runtime's operator are as its caches, of several sequences, too, of their own lengths."""
+    random, batch = np.random.default_rng(0), len(shorter)
+    proto, ids = grouped_decoder(random), random.integers(0, 9, (batch, 9))
     session = tc.compile(proto, states={"present_*": "past_*"}, capacity=16)
-    caches = [np.zeros((1, 1, 0, 16), np.float32)] * 2
+    caches = [np.zeros((batch, 1, 0, 16), np.float32)] * 2
     runtime: Any = pytest.importorskip("onnxruntime")
     peer = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    for start, end in ((0, 4), (4, 5), (5, 6), (6, 9)):
-        feeds = {"ids": ids[:, start:end], "mask": np.ones((1, end), np.int64)}
+    # ONNX Runtime takes several rows after a cache of one sequence only.
+    for start, end in ((0, 4), (4, 5), (5, 6), *([(6, 9)] if batch == 1 else [(6, 7), (7, 8)])):
+        mask = np.arange(end) < end - np.array(shorter)[:, None]
+        feeds = {"ids": ids[:, start:end].copy(), "mask": mask.astype(np.int64)}
         expected, *caches = peer.run(None, {**feeds, "past_k": caches[0], "past_v": caches[1]})
-        np.testing.assert_allclose(session(feeds), expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(session.memory["past_k"][:, :, :9], caches[0], atol=1e-5)
-    with pytest.raises(CompileError, match="its states take one sequence, whose length is that"):
-        session({"ids": ids[:, :1], "mask": np.ones((1, 12), np.int64)})
-    assert session.length == 9
+        found, lengths = session(feeds), mask.sum(1)
+        for b, length in enumerate(lengths):
+            rows = (
+                slice(None) if start else slice(length)
+            )  # those after a prompt's end aren't its own
+            np.testing.assert_allclose(found[b, rows], expected[b, rows], rtol=1e-4, atol=1e-4)
+    for b, length in enumerate(lengths):
+        own = session.memory["past_k"][b, :, :length]
+        np.testing.assert_allclose(own, caches[0][b, :, :length], atol=1e-5)
+    assert len(session.model.programs) == (3 if batch == 1 else 2)
+    with pytest.raises(CompileError, match="its total length isn't that of its states"):
+        session({"ids": ids[:, :1].copy(), "mask": np.ones((batch, 12), np.int64)})
+    assert session.length == end
+    mask = np.ones((batch, end + 5), np.int64)
+    mask[-1] = 0
+    if batch > 1:
+        with pytest.raises(CheckError, match="or a sequence is shorter than its new rows"):
+            session({"ids": ids[:, :5].copy(), "mask": mask})
+    with pytest.raises(CheckError, match="room for 16 places"):
+        session({"ids": ids, "mask": np.ones((batch, end + 9), np.int64)})
+
+
+def test_a_total_length_that_is_data_makes_no_programs() -> None:
+    heads = {"num_heads": 2, "kv_num_heads": 1}
+    proto = model(
+        [
+            node(
+                "GroupQueryAttention",
+                ["q", "k", "v", "past_k", "past_v", "lengths", "total"],
+                ["y", "present_k", "present_v"],
+                domain=MICROSOFT,
+                **heads,
+            )
+        ],
+        [
+            tensor("q", 1, "m", 8),
+            *[tensor(name, 1, "m", 4) for name in "kv"],
+            *[tensor(f"past_{name}", 1, 1, "n", 4) for name in "kv"],
+            tensor("lengths", 1, type=TensorProto.INT32),
+            tensor("total", type=TensorProto.INT32),
+        ],
+        ["y", "present_k", "present_v"],
+        domains=(MICROSOFT,),
+    )
+    random = np.random.default_rng(0)
+    session = tc.compile(proto, states={"present_*": "past_*"}, capacity=16)
+    q, k, v = (random.standard_normal((1, 12, n)).astype(np.float32) for n in (8, 4, 4))
+    for start, end in ((0, 4), *[(n, n + 1) for n in range(4, 12)]):
+        last, total = np.array([end - 1], np.int32), np.array(end, np.int32)
+        found = session(q[:, start:end], k[:, start:end], v[:, start:end], last, total)
+        for i in range(start, end):
+            weights = np.exp(q[0, i].reshape(2, 4) @ k[0, : i + 1].T / 2)
+            expected = weights @ v[0, : i + 1] / weights.sum(1, keepdims=True)
+            np.testing.assert_allclose(found[0, i - start], expected.reshape(-1), rtol=1e-4)
+    assert len(session.model.programs) == 2
 
 
 @pytest.mark.parametrize(("softcap", "window"), [(0.0, -1), (2.0, 3)])

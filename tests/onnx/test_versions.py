@@ -14,7 +14,8 @@ from onnx.reference import ReferenceEvaluator
 import taskc as tc
 from taskc.errors import InternalError
 from taskc.onnx import versions
-from taskc.onnx.versions import Axis, Form, Shapes, least_general
+from taskc.onnx.versions import Axis, Form, Shapes, condition, least_general
+from taskc.programs.sizes import Assumptions
 from taskc.runtime import served
 
 from .bert import bert
@@ -284,11 +285,73 @@ def test_decisive_values_have_programs_of_their_own() -> None:
     assert len(found.programs) == 6
 
 
+def test_a_condition_is_that_of_a_form_with_its_names() -> None:
+    n, m = tc.dim("n"), tc.dim("m")
+    form = Form({(0, 0): n, (0, 1): n // 2, (1, 0): 5, (2, 0): m, (3, 0): n % 4})
+    half = np.dtype(np.float16)
+
+    def types(*shapes: tuple[int, ...]) -> Any:
+        return tuple([(half, shape) for shape in shapes])
+
+    fitting = (6, 3), (5,), (4,), (2,)
+    assumptions = Assumptions({n: 6, m: 4})
+    assumptions.answer("<", m - n)
+    serves = condition(form, assumptions, types(*fitting), {})
+    assert serves(types(*fitting))
+    assert serves(types((7, 3), (5,), (4,), (3,)))
+    for other in (
+        ((6, 2), (5,), (4,), (2,)), ((6, 3), (4,), (4,), (2,)), ((6, 3), (5,), (4,), (1,)),
+        ((6, 3), (5,), (7,), (2,)), ((6, 3, 1), (5,), (4,), (2,)), ((0, 0), (5,), (4,), (0,)),
+    ):  # fmt: skip
+        assert not serves(types(*other))
+    assert not serves(((np.dtype(np.float32), (6, 3)), *types(*fitting)[1:]))
+    named = condition(form, assumptions, types(*fitting), {(1, 0): "k", (2, 0): "k"})
+    assert not named(types(*fitting))
+    assert named(types((6, 3), (5,), (5,), (2,)))
+
+
+def test_shapes_that_a_program_serves_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only those: extents of one name are equal, and the answers that the program was traced with are the same."""
+    proto = model(
+        [
+            node("Concat", ["x", "z"], ["joined"], axis=0),
+            node("Slice", ["joined", "zero", "four"], ["y"]),
+        ],
+        [tensor("x", "n", 2), tensor("z", "m", 2), tensor("u", "n")],
+        ["y"],
+        initializer=[
+            numpy_helper.from_array(integers(k), name) for k, name in ((0, "zero"), (4, "four"))
+        ],
+    )
+    compiled = tc.compile(proto)
+
+    def run(n: int, m: int, of_u: int | None = None) -> None:
+        x, z, u = normal(n, 2), normal(m, 2), normal(of_u or n)
+        np.testing.assert_array_equal(compiled(x, z, u), np.concatenate([x, z])[:4])
+
+    for n, m in ((3, 4), (5, 6), (7, 9)):
+        run(n, m)
+    monkeypatch.setattr(type(compiled), "checked", None)
+    for n, m in ((7, 9), (20, 3), (4, 30)):
+        run(n, m)
+    for others in (
+        (1, 2),
+        (2, 1),
+        (0, 8),
+        (5, 8, 4),
+    ):  # fewer than four, none, and one name of two sizes
+        with pytest.raises(TypeError, match="not callable"):
+            run(*others)
+    monkeypatch.undo()
+    run(1, 2)
+    with pytest.raises(tc.ArgumentError, match="'n' is 5 by 'x', and 4 by 'u'"):
+        run(5, 8, 4)
+
+
 def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call is beyond what was assumed: behind a number of programs with dimensions come those without."""
     monkeypatch.setattr(versions, "_MOST_OPEN", 2)
     monkeypatch.setattr(served, "_MAX_PROGRAMS", 5)
-    monkeypatch.setattr(served, "_MAX_TYPES", 2)
     clipped = model(
         [node("Slice", ["x", "zero", f"c{at}"], [f"y{at}"]) for at in range(4, 40, 4)],
         [tensor("x", None)],

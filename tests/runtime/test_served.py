@@ -98,15 +98,23 @@ def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(found.runnables) == len(found._entries) == min(size + 1, 3)
 
 
-def test_the_types_of_a_program_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "_MAX_TYPES", 3)
-    source, program = Source("x"), Runnable(None, ("x",), ())
+def test_a_program_serves_the_types_that_it_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept once, whatever the number of types, and beside it inputs that decide have the same elements."""
+    program = Runnable(None, ("x",), (), serves=lambda types: types[0][1][0] % 2 == 0)
+    source = Source("x", "y")
     monkeypatch.setattr(source, "find", lambda arrays, is_traced: program)
-    found = Served(source)
-    for size in range(10):
-        assert _found(found, np.zeros(size)).runnable is program
-        assert len(found._entries) == min(size + 1, 3)
-        assert found.runnables == (program,)
+    found, y = Served(source), np.array([1])
+    entry = _found(found, np.zeros(2), y)
+    entry.fast = _fast
+    for size in range(2, 20):
+        is_served = size % 2 == 0
+        for other in (y, y + 1, y.astype(np.int32), np.array([1, 1])):
+            fast = found.fast([np.zeros(size), other])
+            assert fast is (_fast if is_served and other is y else None)
+    assert _found(found, np.zeros(4), y) is entry
+    other = _found(found, np.zeros(4), y + 1)  # in its place, as it is the same program
+    assert found.fast([np.zeros(2), y]) is None
+    assert (found._open, found._entries, found.runnables) == ((other,), {}, (program,))
 
 
 def _calls(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -48,6 +48,8 @@ class Panels(VectorTile):
         """Products of all tiles and, of each panel once, the conversion of its weights: in waves of blocks."""
         height, width = known(problem.m), self.wide * self.panels
         products = self.rows * self.vectors / PROCESSOR.fused_per_cycle
+        if machine.registers < 32:  # before AVX-512, elements of a take instructions of their own
+            products += self.rows / 2
         converted = 3 * self.vectors * PROCESSOR.widening_cycles
         latency = PROCESSOR.fused_latency
         step = max(PROCESSOR.beside(products, latency), converted / 2) + converted / 4
@@ -167,9 +169,9 @@ def _panels(problem: Problem, machine: Machine) -> Iterator[Panels]:
     height = max(1, known(problem.m))
     depth = _depth(problem)
     for rows in _ROWS:
-        if rows > height and rows > 1:
+        if rows > min(height, machine.registers // 2):
             continue
-        vectors = max(1, min(4, (machine.registers // 2) // rows))
+        vectors = min(4, machine.registers // 2 // rows)
         tall = min(ceil(height / rows) * rows, max(rows, _MOST_TALL // rows * rows))
         for panels in _PANELS:
             if panels == 1 or panels * vectors * machine.lanes <= problem.n:
