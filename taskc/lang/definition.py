@@ -183,10 +183,10 @@ class Definition(SelfDescribed, ABC):
         if isinstance(wanted, KernelDefinition):
             given, by_numpy = wanted.ir.parameters[0], wanted.by_numpy or relayout_of(wanted.ir)
             is_fit = isinstance(given, Tensor) and array.shape == given.shape
-            if by_numpy is None or not is_fit or array.dtype != item.dtype.numpy:
+            if by_numpy is None or not is_fit or not item.dtype.holds(array.dtype):
                 packed: Packed = wanted(array, out=empty(described))
                 return packed
-            return pack(by_numpy(array), described)
+            return pack(by_numpy(array.astype(item.dtype.numpy, copy=False)), described)
         if item.dtype.is_sub_byte:
             array = elements_of(array, item.dtype)
         if array.shape != wanted:

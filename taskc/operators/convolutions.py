@@ -20,6 +20,7 @@ import numpy as np
 import taskc as tc
 from taskc import f32, i8, i32
 from taskc.kernels.convolution import convolution_of, is_widened
+from taskc.kernels.convolution.plan_packs import multiplies_bytes
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows
 from taskc.operators.call import Call, Made, operator
@@ -356,18 +357,33 @@ def _sums(call: Call, *places: int) -> Images:
 def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Windows) -> Images:
     of_x = number_of(zero, 1)
     assert of_x is not None
+    around, is_plain = 0, call.attribute("group", 1) == 1
     if not is_zero(zero) and any(windows.padding):
-        x, windows = _padded(rows_of(x), of_x, windows)
+        is_depthwise = is_one(w.shape[1]) and call.attribute("group", 1) == w.shape[0]
+        has_plans = is_depthwise or (is_plain and multiplies_bytes(tc.machine()))
+        if isinstance(zero, np.ndarray) and has_plans and can_be_blocked(x.shape):
+            around = int(zero.reshape(()))
+        else:
+            x, windows = _padded(rows_of(x), of_x, windows)
     # A depthwise convolution sums few products: f32 holds them exactly, and multiplies faster.
-    total = i32 if call.attribute("group", 1) == 1 else exact_type(prod(w.shape[1:]))
-    sums = _in_layout(call, x, w, None, windows, right=i8, total=total, result=total)
+    total = i32 if is_plain else exact_type(prod(w.shape[1:]))
+    options = {"right": i8, "total": total, "result": total, "around": around}
+    sums = _in_layout(call, x, w, None, windows, **options)
     read = elements_of(sums)
     if not is_zero(zero):
-        of_w = summed(reshaped(w, w.shape[0], prod(w.shape[1:])), 1)
-        return like(sums, i32, tc.function(lambda *at: read[at].to(i32) - of_x(0) * of_w[at[1]]))
+        less = _products_of_zero(zero, of_x, reshaped(w, w.shape[0], prod(w.shape[1:])))
+        return like(sums, i32, tc.function(lambda *at: read[at].to(i32) - less[at[1]]))
     if sums.dtype is i32:
         return sums
     return like(sums, i32, tc.function(lambda *at: read[at].to(i32)))
+
+
+def _products_of_zero(zero: Tensor | None, of_x: Function, w: Tensor) -> TensorHandle:
+    """The zero point times the sum of each filter; of constants it is one."""
+    if isinstance(zero, np.ndarray) and isinstance(w, np.ndarray):
+        return handle_of(w.sum(1, dtype=np.int32) * zero.astype(np.int32).reshape(()))
+    of_w = summed(w, 1)
+    return computed(of_w.shape, lambda feature: of_x(0) * of_w[feature])
 
 
 def _padded(x: TensorHandle, zero: Function, windows: Windows) -> tuple[TensorHandle, Windows]:
