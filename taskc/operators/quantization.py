@@ -124,6 +124,14 @@ def quantize_by_range(call: Call) -> Made:
     return y, scale, zero
 
 
+@operator("Table", domain="taskc")
+def table(call: Call) -> Held:
+    """The numbers of a table at the places that bytes are, as their bits say."""
+    x, numbers = call.images(0), call.given(1)
+    read, listed = elements_of(x), handle_of(reshaped(numbers, size(numbers.shape)))
+    return like(x, listed.dtype, tc.function(lambda *at: listed[read[at].to(i32) & 255]))
+
+
 def _parameter(call: Call, x: Images, parameter: TensorHandle | None) -> Function:
     """The scale or zero point of an element of x: one for all, one for each index of an axis, or one for each block."""
     if parameter is None:
