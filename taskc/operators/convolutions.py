@@ -313,13 +313,13 @@ def conv_integer(call: Call) -> Held:
 @operator("ScaledSums", domain="taskc")
 def scaled_sums(call: Call) -> Held:
     """Sums of products of bytes times the scales of images and filters, plus a bias."""
-    _, of_x, of_w, bias = call.tensors(4)
-    sums = call.images(0)
-    read, left, right = elements_of(sums), _of_feature(of_x), _of_feature(of_w)
+    sums, of_x, of_w = call.images(0), call.given(1), call.given(2)
+    bias = call.tensors(4)[3]
+    read, scale = elements_of(sums), _of_feature(handle_of(of_x * of_w))
 
     @tc.function
     def scaled(at: Element) -> Computed:
-        return read[at].to(f32) * (left(at) * right(at))
+        return read[at].to(f32) * scale(at)
 
     if bias is None:
         return like(sums, f32, tc.function(lambda *at: scaled(at)))

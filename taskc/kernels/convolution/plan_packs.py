@@ -13,6 +13,7 @@ from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE, Extents
 
 _PACK_BYTES = 4
+_STEP_COST = 4  # channels that could be multiplied while a step begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,12 @@ def _steps(problem: Problem, unit: int, pack: int) -> Iterator[tuple[int, bool]]
     """The channels of a step, a number of units, and whether they are all taps' of a row, where these are few."""
     line = PROCESSOR.step_bytes * pack // _PACK_BYTES
     channels = max(1, problem.group_channels)
-    yield ceil(channels / ceil(channels / line) / unit) * unit, False
+    if problem.order == "NCHWc" and channels >= problem.lanes:
+        # Whole blocks, since these are copied as they lie.
+        whole = range(problem.lanes, max(line, problem.lanes) + 1, problem.lanes)
+        yield min(whole, key=lambda near: ceil(channels / near) * (near + _STEP_COST)), False
+    else:
+        yield ceil(channels / ceil(channels / line) / unit) * unit, False
     together = problem.group_channels * problem.size[1]
     if problem.size[1] > 1 and 0 < together <= line:
         yield ceil(together / unit) * unit, True
