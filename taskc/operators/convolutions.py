@@ -369,13 +369,17 @@ def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Wi
     total = i32 if is_plain else exact_type(prod(w.shape[1:]))
     options = {"right": i8, "total": total, "result": total, "around": around}
     sums = _in_layout(call, x, w, None, windows, **options)
+    # The reader of a node with this attribute takes sums as exact floats, too.
+    made = sums.dtype if call.attribute("floats", 0) else i32
     read = elements_of(sums)
     if not is_zero(zero):
         less = _products_of_zero(zero, of_x, reshaped(w, w.shape[0], prod(w.shape[1:])))
-        return like(sums, i32, tc.function(lambda *at: read[at].to(i32) - less[at[1]]))
-    if sums.dtype is i32:
+        return like(
+            sums, made, tc.function(lambda *at: read[at].to(made) - less[at[1]].to(made))
+        )
+    if sums.dtype is made:
         return sums
-    return like(sums, i32, tc.function(lambda *at: read[at].to(i32)))
+    return like(sums, made, tc.function(lambda *at: read[at].to(made)))
 
 
 def _products_of_zero(zero: Tensor | None, of_x: Function, w: Tensor) -> TensorHandle:
