@@ -77,7 +77,8 @@ def _in_layout(
     call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> Images:
     """The convolution, with results in the layout that the node wants, where images of this shape can have it."""
-    if can_be_blocked(x.shape) and call.attribute("results", "NCHW") == "NCHWc":
+    is_blocked = call.attribute("results", "NCHW") == "NCHWc" or are_bytes(handle_of(elements_of(x)))
+    if can_be_blocked(x.shape) and is_blocked:
         features = _features(call, w, bool(options.get("transposed")))
         return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), features)
     return convolved_rows(call, x, w, b, windows, **options)
