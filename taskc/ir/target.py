@@ -421,7 +421,7 @@ _AMX = (
 )
 
 # Twice as many products as an f32 fma, of bytes that were widened.
-_PAIRS = (_dot("vpmaddwd", i16, i32),)
+_OF_WORDS = (_dot("vpmaddwd", i16, i32),)
 
 # Twice as many products as an f32 fma on AMD's Zen 4 and 5. On Intel's processors just as many, so they don't have this
 # row.
@@ -455,11 +455,11 @@ def _processor(
     )
 
 
-AVX512 = _processor("avx512", 16, 32, _PAIRS)
+AVX512 = _processor("avx512", 16, 32, _OF_WORDS)
 AVX512_VNNI = _processor("avx512_vnni", 16, 32, _VNNI)
 AVX512_BF16 = _processor("avx512_bf16", 16, 32, _VNNI + _BF16)
 AVX512_AMX = _processor("avx512_amx", 16, 32, _AMX + _VNNI)
-AVX2 = _processor("avx2", 8, 16, _PAIRS)
+AVX2 = _processor("avx2", 8, 16, _OF_WORDS)
 AVX2_VNNI = _processor("avx2_vnni", 8, 16, _VNNI)
 NEON = _processor("neon", 4, 32)
 SSE2 = _processor("sse2", 4, 16, converts=32)

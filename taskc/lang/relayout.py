@@ -66,9 +66,7 @@ def relayout_of(kernel: ir.Kernel) -> Relayout | None:
         case (
             *lets,
             ir.Store(stored, (), ir.Read(read, indices) | ir.Cast(ir.Read(read, indices))),
-        ) if (
-            stored is value and read is given
-        ):
+        ) if stored is value and read is given:
             pass
         case _:
             return None

@@ -77,7 +77,9 @@ def _in_layout(
     call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> Images:
     """The convolution, with results in the layout that the node wants, where images of this shape can have it."""
-    is_blocked = call.attribute("results", "NCHW") == "NCHWc" or are_bytes(handle_of(elements_of(x)))
+    is_blocked = call.attribute("results", "NCHW") == "NCHWc" or are_bytes(
+        handle_of(elements_of(x))
+    )
     if can_be_blocked(x.shape) and is_blocked:
         features = _features(call, w, bool(options.get("transposed")))
         return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), features)
@@ -375,9 +377,7 @@ def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Wi
     read = elements_of(sums)
     if not is_zero(zero):
         less = _products_of_zero(zero, of_x, reshaped(w, w.shape[0], prod(w.shape[1:])))
-        return like(
-            sums, made, tc.function(lambda *at: read[at].to(made) - less[at[1]].to(made))
-        )
+        return like(sums, made, tc.function(lambda *at: read[at].to(made) - less[at[1]].to(made)))
     if sums.dtype is made:
         return sums
     return like(sums, made, tc.function(lambda *at: read[at].to(made)))

@@ -39,7 +39,11 @@ from taskc.programs.tracing import Computed, Element, TensorHandle
 @tc.function
 def clamped(value: Computed, dtype: DType) -> Computed:
     """The float clamped to an integer type's range, and converted: a conversion to whole bytes clamps."""
-    return value.to(dtype) if dtype.bits >= 8 else min(max(value, dtype.minimum), dtype.maximum).to(dtype)
+    return (
+        value.to(dtype)
+        if dtype.bits >= 8
+        else min(max(value, dtype.minimum), dtype.maximum).to(dtype)
+    )
 
 
 def requantized(

@@ -101,9 +101,7 @@ class Dots:
             if value is not None
         ]
         operands = (*words, f"{kinds[0]} splat (i16 1)")[:2]
-        text = self.builder.call(
-            kinds[1], _PAIRS[lanes][1], *operands, types=(kinds[0], kinds[0])
-        )
+        text = self.builder.call(kinds[1], _PAIRS[lanes][1], *operands, types=(kinds[0], kinds[0]))
         return LaneValue(text, i32, lanes)
 
     def has_pairs(self, value: LaneValue) -> bool:

@@ -369,7 +369,7 @@ class Elementwise(Native):
         return self._cast("trunc", whole, dtype)
 
     def _to_whole(self, value: LaneValue) -> LaneValue:
-        """Convert f32 to i32, which LLVM scalarizes with saturation: too large numbers and NaN are replaced after it."""
+        """Convert f32 to i32 without LLVM's saturation, which is scalar: NaN and large numbers are replaced."""
         low, zero = constant(float(i32.minimum), f32, value.lanes), constant(0, i32, value.lanes)
         is_large = self.binary(">=", value, constant(-float(i32.minimum), f32, value.lanes))
         clamped = self.select(self.binary(">", value, low), value, low)

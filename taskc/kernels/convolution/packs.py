@@ -138,7 +138,10 @@ def _tap_of(problem: Problem, plan: Packs, tap: Value, channel: Value) -> Values
 
 def _copy(problem: Problem, plan: Packs) -> Function:
     """Copies the lines that a block sees of an image, and what lies around it, which fills up the last step, too."""
-    (lines, steps, phases, columns, near), high = plan.seen(problem).shape, plan.lines_of(problem)[0]
+    (lines, steps, phases, columns, near), high = (
+        plan.seen(problem).shape,
+        plan.lines_of(problem)[0],
+    )
     seen, own, around = plan.seen(problem), _lanes(near, plan), _around(problem, plan)
     is_surrounded = problem.around != 0
     line = _joined_line(problem, plan) if plan.joined else _line(problem, plan)

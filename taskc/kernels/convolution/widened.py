@@ -89,7 +89,11 @@ def _copy(problem: Problem, plan: Widened) -> Function:
     above, left = problem.padding[:2]
     inside = results_inside(wide, 1, -left, -left)
     parts = tiles_of_line(seen_columns, 1, inside)
-    image_at, channels, around = problem.image_at, problem.channels, total.numpy.type(problem.around)
+    image_at, channels, around = (
+        problem.image_at,
+        problem.channels,
+        total.numpy.type(problem.around),
+    )
 
     @tc.function
     def copy(x: Value, copied: Value, place: Values) -> None:
@@ -100,9 +104,9 @@ def _copy(problem: Problem, plan: Widened) -> Function:
                 for p in range(part.first, part.first + part.count):
                     for o in spatial(lanes):
                         value = around
-                        if 0 <= h < high and (part.is_inside or 0 <= p - left < wide):
-                            if f + o < channels:
-                                value = x[image_at(image, h, p - left, f + o)].to(total)
+                        is_seen = 0 <= h < high and f + o < channels
+                        if is_seen and (part.is_inside or 0 <= p - left < wide):
+                            value = x[image_at(image, h, p - left, f + o)].to(total)
                         copied[r, p, o] = value
 
     return copy

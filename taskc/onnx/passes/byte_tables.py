@@ -7,9 +7,9 @@
     e = Mul(a, d)
     y = QuantizeLinear(e, u, r)
 
-All values between x and y are functions of a single element of x, and scales and zero points are constants. The table is
-computed when the model is compiled, by the same operators: nothing is rounded differently. A formula that costs less
-than a lookup stays, as one activation like Relu does.
+All values between x and y are functions of a single element of x, and scales and zero points are constants. The table
+is computed when the model is compiled, by the same operators: nothing is rounded differently. A formula that costs
+less than a lookup stays, such as a Relu.
 """
 
 from __future__ import annotations

@@ -239,5 +239,5 @@ def test_images_stay_in_blocks_between_convolutions(channels: int, zero: int) ->
     assert (off > 1).mean() < 0.01  # a quantum in the middle may be several in the end
     program = scheduled(compiled.program({"x": x}).program)[0]
     names = [call.callee.name for call in calls_of(program.calls)]
-    if zero == 0:  # else they are surrounded by it, row by row
-        assert not any("rows" in name or "in_blocks" in name for name in names), names
+    # Only the last kernel writes rows, of results.
+    assert not any("rows" in name or "in_blocks" in name for name in names[:-1]), names
