@@ -317,6 +317,8 @@ def conv_integer(call: Call) -> Held:
 def scaled_sums(call: Call) -> Held:
     """Sums of products of bytes times the scales of images and filters, plus a bias."""
     sums, of_x, of_w = call.images(0), call.given(1), call.given(2)
+    assert isinstance(of_x, np.ndarray)
+    assert isinstance(of_w, np.ndarray)
     bias = call.tensors(4)[3]
     read, scale = elements_of(sums), _of_feature(handle_of(of_x * of_w))
 
@@ -363,7 +365,7 @@ def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Wi
     around, is_plain = 0, call.attribute("group", 1) == 1
     if not is_zero(zero) and any(windows.padding):
         is_depthwise = is_one(w.shape[1]) and call.attribute("group", 1) == w.shape[0]
-        has_plans = is_depthwise or (is_plain and multiplies_bytes(tc.machine()))
+        has_plans = multiplies_bytes(tc.machine()) if is_plain else is_depthwise
         if isinstance(zero, np.ndarray) and has_plans and can_be_blocked(x.shape):
             around = int(zero.reshape(()))
         else:

@@ -11,6 +11,7 @@ Where channels are few, all taps of a filter's row may be channels of one tap (`
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import taskc as tc
 from taskc import CompileError, Mapping, TensorType, repeat, spatial
@@ -225,7 +226,7 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
     return line
 
 
-def _around(problem: Problem, plan: Packs) -> Value:
+def _around(problem: Problem, plan: Packs) -> Any:
     """The number that lies around images, as it is multiplied."""
     return plan.types_of(problem)[0].numpy.type(problem.around)
 

@@ -267,10 +267,10 @@ def candidates(
     if not machine.is_processor:
         return candidates_gpu(problem, machine)
     others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()
-    by_copies = chain(candidates_of_packs(problem, machine), candidates_widened(problem, machine))
+    by_packs, widened = candidates_of_packs(problem, machine), candidates_widened(problem, machine)
     if problem.around:
-        return by_copies
-    return chain(by_copies, candidates_of_direct(problem, machine), others)
+        return chain[Packs | Widened](by_packs, widened)
+    return chain(by_packs, widened, candidates_of_direct(problem, machine), others)
 
 
 def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]:
