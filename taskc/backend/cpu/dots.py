@@ -32,6 +32,7 @@ _FUNCTIONS = {
     "vpdpbusd.u8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
     "vpdpbusd.i8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
     "vdpbf16ps": _Function("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
+    "vpmaddwd": _Function("llvm.x86.avx2.pmadd.wd", "i16"),  # `_PAIRS` has it by lanes; it adds to no total
 }
 
 
@@ -57,7 +58,7 @@ class Dots:
         self, row: DotInstruction, total: LaneValue, left: LaneValue | None, right: LaneValue
     ) -> LaneValue:
         """total + left * right. Without a left operand, the contribution of the offset alone."""
-        if row.name == "vpmaddwd":
+        if _FUNCTIONS[row.name].element == "i16":
             assert left is not None
             return self._sum_of_pairs(total, left, right)
         lanes, is_offset = total.lanes, left is None
