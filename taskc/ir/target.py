@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from taskc.dataclass import dataclass
 from taskc.ir.mapping import Mapping, repeat, spatial
-from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i32, tf32, u8
+from taskc.ir.types import DType, bf16, f8e4m3, f8e5m2, f16, f32, i8, i16, i32, tf32, u8
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +420,9 @@ _AMX = (
     _of_tiles("tdpbusd", u8, i32, right=i8),
 )
 
+# Twice as many products as an f32 fma, of bytes that were widened.
+_OF_WORDS = (_dot("vpmaddwd", i16, i32),)
+
 # Twice as many products as an f32 fma on AMD's Zen 4 and 5. On Intel's processors just as many, so they don't have this
 # row.
 _BF16 = (_dot("vdpbf16ps", bf16, f32),)
@@ -452,11 +455,11 @@ def _processor(
     )
 
 
-AVX512 = _processor("avx512", 16, 32)
+AVX512 = _processor("avx512", 16, 32, _OF_WORDS)
 AVX512_VNNI = _processor("avx512_vnni", 16, 32, _VNNI)
 AVX512_BF16 = _processor("avx512_bf16", 16, 32, _VNNI + _BF16)
 AVX512_AMX = _processor("avx512_amx", 16, 32, _AMX + _VNNI)
-AVX2 = _processor("avx2", 8, 16)
+AVX2 = _processor("avx2", 8, 16, _OF_WORDS)
 AVX2_VNNI = _processor("avx2_vnni", 8, 16, _VNNI)
 NEON = _processor("neon", 4, 32)
 SSE2 = _processor("sse2", 4, 16, converts=32)

@@ -77,6 +77,10 @@ class DType:
             raise TypeError(f"an element of {self} has no whole bytes: ask for those of several")
         return self.bits // 8
 
+    def holds(self, numbers: np.dtype[Any]) -> bool:
+        """Whether an array of NumPy's type can be converted to it: it is the same, or of integers that all fit."""
+        return numbers == self.numpy or (numbers.kind in "iu" and np.can_cast(numbers, self.numpy))
+
     def bytes_of(self, count: int) -> int:
         """Bytes of so many stored elements, the last of which may have spare bits."""
         return -(-count * self.bits // 8)

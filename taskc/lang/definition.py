@@ -180,15 +180,16 @@ class Definition(SelfDescribed, ABC):
             return pack_rows(array, TensorType(item.dtype, item.argument_shape))
         described = TensorType(item.dtype, item.shape, item.layout)
         wanted = self.packs.get(item.name, item.shape)
+        is_held = item.dtype.holds(array.dtype)
+        numbers = array.astype(item.dtype.numpy, copy=False) if is_held else array
         if isinstance(wanted, KernelDefinition):
             given, by_numpy = wanted.ir.parameters[0], wanted.by_numpy or relayout_of(wanted.ir)
             is_fit = isinstance(given, Tensor) and array.shape == given.shape
-            if by_numpy is None or not is_fit or array.dtype != item.dtype.numpy:
+            if by_numpy is None or not is_fit or not is_held:
                 packed: Packed = wanted(array, out=empty(described))
                 return packed
-            return pack(by_numpy(array), described)
-        if item.dtype.is_sub_byte:
-            array = elements_of(array, item.dtype)
+            return pack(by_numpy(numbers), described)
+        array = elements_of(array, item.dtype) if item.dtype.is_sub_byte else numbers
         if array.shape != wanted:
             raise TypeError(f"{item.name} is packed from {list(wanted)}, not {list(array.shape)}")
         if item.layout is None:

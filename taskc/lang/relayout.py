@@ -63,9 +63,10 @@ def relayout_of(kernel: ir.Kernel) -> Relayout | None:
         case _:
             return None
     match then.statements if isinstance(then, ir.Sequence) else (then,):
-        case (*lets, ir.Store(stored, (), ir.Read(read, indices))) if (
-            stored is value and read is given
-        ):
+        case (
+            *lets,
+            ir.Store(stored, (), ir.Read(read, indices) | ir.Cast(ir.Read(read, indices))),
+        ) if stored is value and read is given:
             pass
         case _:
             return None

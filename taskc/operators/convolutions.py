@@ -20,6 +20,7 @@ import numpy as np
 import taskc as tc
 from taskc import f32, i8, i32
 from taskc.kernels.convolution import convolution_of, is_widened
+from taskc.kernels.convolution.plan_packs import multiplies_bytes
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows
 from taskc.operators.call import Call, Made, operator
@@ -76,7 +77,10 @@ def _in_layout(
     call: Call, x: Images, w: Tensor, b: Tensor | None, windows: Windows, **options: object
 ) -> Images:
     """The convolution, with results in the layout that the node wants, where images of this shape can have it."""
-    if can_be_blocked(x.shape) and call.attribute("results", "NCHW") == "NCHWc":
+    is_blocked = call.attribute("results", "NCHW") == "NCHWc" or are_bytes(
+        handle_of(elements_of(x))
+    )
+    if can_be_blocked(x.shape) and is_blocked:
         features = _features(call, w, bool(options.get("transposed")))
         return Blocked(convolved(call, x, w, b, windows, results="NCHWc", **options), features)
     return convolved_rows(call, x, w, b, windows, **options)
@@ -312,13 +316,15 @@ def conv_integer(call: Call) -> Held:
 @operator("ScaledSums", domain="taskc")
 def scaled_sums(call: Call) -> Held:
     """Sums of products of bytes times the scales of images and filters, plus a bias."""
-    _, of_x, of_w, bias = call.tensors(4)
-    sums = call.images(0)
-    read, left, right = elements_of(sums), _of_feature(of_x), _of_feature(of_w)
+    sums, of_x, of_w = call.images(0), call.given(1), call.given(2)
+    assert isinstance(of_x, np.ndarray)
+    assert isinstance(of_w, np.ndarray)
+    bias = call.tensors(4)[3]
+    read, scale = elements_of(sums), _of_feature(handle_of(of_x * of_w))
 
     @tc.function
     def scaled(at: Element) -> Computed:
-        return read[at].to(f32) * (left(at) * right(at))
+        return read[at].to(f32) * scale(at)
 
     if bias is None:
         return like(sums, f32, tc.function(lambda *at: scaled(at)))
@@ -356,18 +362,35 @@ def _sums(call: Call, *places: int) -> Images:
 def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Windows) -> Images:
     of_x = number_of(zero, 1)
     assert of_x is not None
+    around, is_plain = 0, call.attribute("group", 1) == 1
     if not is_zero(zero) and any(windows.padding):
-        x, windows = _padded(rows_of(x), of_x, windows)
+        is_depthwise = is_one(w.shape[1]) and call.attribute("group", 1) == w.shape[0]
+        has_plans = multiplies_bytes(tc.machine()) if is_plain else is_depthwise
+        if isinstance(zero, np.ndarray) and has_plans and can_be_blocked(x.shape):
+            around = int(zero.reshape(()))
+        else:
+            x, windows = _padded(rows_of(x), of_x, windows)
     # A depthwise convolution sums few products: f32 holds them exactly, and multiplies faster.
-    total = i32 if call.attribute("group", 1) == 1 else exact_type(prod(w.shape[1:]))
-    sums = _in_layout(call, x, w, None, windows, right=i8, total=total, result=total)
+    total = i32 if is_plain else exact_type(prod(w.shape[1:]))
+    options = {"right": i8, "total": total, "result": total, "around": around}
+    sums = _in_layout(call, x, w, None, windows, **options)
+    # The reader of a node with this attribute takes sums as exact floats, too.
+    made = sums.dtype if call.attribute("floats", 0) else i32
     read = elements_of(sums)
     if not is_zero(zero):
-        of_w = summed(reshaped(w, w.shape[0], prod(w.shape[1:])), 1)
-        return like(sums, i32, tc.function(lambda *at: read[at].to(i32) - of_x(0) * of_w[at[1]]))
-    if sums.dtype is i32:
+        less = _products_of_zero(zero, of_x, reshaped(w, w.shape[0], prod(w.shape[1:])))
+        return like(sums, made, tc.function(lambda *at: read[at].to(made) - less[at[1]].to(made)))
+    if sums.dtype is made:
         return sums
-    return like(sums, i32, tc.function(lambda *at: read[at].to(i32)))
+    return like(sums, made, tc.function(lambda *at: read[at].to(made)))
+
+
+def _products_of_zero(zero: Tensor | None, of_x: Function, w: Tensor) -> TensorHandle:
+    """The zero point times the sum of each filter; of constants it is one."""
+    if isinstance(zero, np.ndarray) and isinstance(w, np.ndarray):
+        return handle_of(w.sum(1, dtype=np.int32) * zero.astype(np.int32).reshape(()))
+    of_w = summed(w, 1)
+    return computed(of_w.shape, lambda feature: of_x(0) * of_w[feature])
 
 
 def _padded(x: TensorHandle, zero: Function, windows: Windows) -> tuple[TensorHandle, Windows]:

@@ -38,8 +38,12 @@ from taskc.programs.tracing import Computed, Element, TensorHandle
 
 @tc.function
 def clamped(value: Computed, dtype: DType) -> Computed:
-    """The value clamped to an integer type's range, and converted."""
-    return min(max(value, dtype.minimum), dtype.maximum).to(dtype)
+    """The float clamped to an integer type's range, and converted: a conversion to whole bytes clamps."""
+    return (
+        value.to(dtype)
+        if dtype.bits >= 8
+        else min(max(value, dtype.minimum), dtype.maximum).to(dtype)
+    )
 
 
 def requantized(
@@ -122,6 +126,14 @@ def quantize_by_range(call: Call) -> Made:
     zero = computed((), lambda: clamped(round(-low() / scale[()]), u8))
     y = computed(x.shape, lambda *at: clamped(round(x[at] / scale[()]) + zero[()].to(f32), u8))
     return y, scale, zero
+
+
+@operator("Table", domain="taskc")
+def table(call: Call) -> Held:
+    """The numbers of a table at the places that bytes are, as their bits say."""
+    x, numbers = call.images(0), call.given(1)
+    read, listed = elements_of(x), handle_of(reshaped(numbers, size(numbers.shape)))
+    return like(x, listed.dtype, tc.function(lambda *at: listed[read[at].to(i32) & 255]))
 
 
 def _parameter(call: Call, x: Images, parameter: TensorHandle | None) -> Function:

@@ -121,6 +121,11 @@ def _cost(kernel: Kernel, known: Facts, lanes: int, left_out: Container[int]) ->
     return total + _FOLD * waits + sum([weigh.shared for weigh in weighed])
 
 
+def _is_looked_up(read: ir.Read) -> bool:
+    """Whether an index is data: no order of elements makes neighbours of such reads."""
+    return any(isinstance(part, ir.Read) for index in read.indices for part in walk(index))
+
+
 def _long_operations(values: Iterable[Expression]) -> int:
     parts = {
         id(part): part
@@ -245,7 +250,8 @@ class _Weigh:
         nodes = without_indices(value)
         reads = [node for node in nodes if isinstance(node, ir.Read)]
         operations = [operations_of_node(node) for node in nodes if not isinstance(node, ir.Read)]
-        cost = sum([min(most, self.access(read.tensor, read.indices)) for read in reads])
+        costs = [(self.access(read.tensor, read.indices), _is_looked_up(read)) for read in reads]
+        cost = sum([access if at_data else min(most, access) for access, at_data in costs])
         cost += _PLACE * sum(
             [isinstance(part, ir.Read) for read in reads for part in _inside(read)]
         )

@@ -321,7 +321,10 @@ class _TracedCall(Binding):
     def _constant(self, parameter: ir.Tensor, array: np.ndarray[Any, Any]) -> Handle:
         """An array as a constant of the program: as it is, or packed where the parameter has a layout."""
         dtype = parameter.dtype
-        if array.dtype != dtype.numpy and not dtype.is_sub_byte:
+        is_fit = array.dtype == dtype.numpy
+        if parameter.layout is not None:  # its packing kernel may take narrower integers
+            is_fit = dtype.holds(array.dtype)
+        if not is_fit and not dtype.is_sub_byte:
             raise self.fail(parameter, f"{_expected(parameter)}, not an array of {array.dtype}")
         if parameter.layout is None and not dtype.is_sub_byte:
             kind = TensorType(dtype, array.shape)

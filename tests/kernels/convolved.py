@@ -35,9 +35,10 @@ def exact(
     padding: Sequence[int],
     dilation: tuple[int, int],
     groups: int,
+    around: int = 0,
 ) -> Array:
     (above, left, below, right), (down, beside) = padding, stride
-    x = np.pad(x, ((0, 0), (above, below), (left, right), (0, 0)))
+    x = np.pad(x, ((0, 0), (above, below), (left, right), (0, 0)), constant_values=around)
     features, height, width, near = w.shape
     rows = (x.shape[1] - (height - 1) * dilation[0] - 1) // down + 1
     columns = (x.shape[2] - (width - 1) * dilation[1] - 1) // beside + 1

@@ -63,9 +63,11 @@ def case(of: Problem, seed: int) -> Case:
     images = of.images if isinstance(of.images, int) else 2
     x = numbers(of.dtype, images, *of.extents, of.channels)
     w = numbers(of.right, of.features, *of.size, of.group_channels)
-    where = of.stride, of.padding, of.dilation, of.groups
+    where = of.stride, of.padding, of.dilation, of.groups, of.around
     y = exact(x.astype(np.float64), w.astype(np.float64), *where)
-    sizes = exact(*(np.abs(value.astype(np.float64)) for value in (x, w)), *where)
+    sizes = exact(
+        *(np.abs(value.astype(np.float64)) for value in (x, w)), *where[:-1], abs(of.around)
+    )
     wide, further = of.of_sums.wide, []
     offsets, scales = (numbers(wide, of.features) for _ in range(2))
     residual = numbers(of.result, *y.shape)

@@ -15,7 +15,7 @@ from taskc.backend.cpu.compile import assembly_of
 from taskc.backend.cpu.processor import typical
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
-from taskc.ir.target import AVX512_AMX, AVX512_BF16, TARGETS
+from taskc.ir.target import AVX2, AVX512_AMX, AVX512_BF16, TARGETS
 from taskc.kernels.convolution import Packs, build, convolution
 from taskc.kernels.convolution.plan import candidates
 from taskc.kernels.convolution.plan_packs import candidates_of_packs
@@ -66,6 +66,14 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         (1, 13, 17, 16, 48), {"dtype": bf16, "dilation": 2, "stride": (2, 4), "padding": 2},
     ),
     "padding beyond tiles": ((1, 2, 3, 3, 17), {"dtype": i8, "padding": (4, 40), "bias": True}),
+    "surrounded": ((1, 9, 14, 17, 40), {**MIXED, "padding": (2, 1, 0, 3), "around": 200, **BLOCKED}),
+    "surrounded and strided": (
+        (2, 7, 9, 20, 3), {"dtype": i8, "padding": 2, "stride": (2, 3), "around": -3, **LINES},
+    ),
+    "surrounded stem": (
+        (1, 9, 13, 3, 17), {**MIXED, "size": 5, "stride": 2, "padding": 2, "around": 7, **LINES},
+    ),
+    "one channel": ((1, 5, 6, 1, 1), {**MIXED, "padding": 1, "around": 255, **BLOCKED}),
     "groups": ((1, 5, 6, 36, 64), {**MIXED, "groups": 2, "padding": 1, **BLOCKED}),
     "groups of lines": (
         (1, 5, 6, 36, 96), {"dtype": bf16, "groups": 3, "padding": 1, **LINES, "packed": True},
@@ -89,6 +97,20 @@ def check_some(shape: Any, options: dict[str, Any], count: int, name: str = "hos
 @pytest.mark.parametrize(("shape", "options"), CASES.values(), ids=list(CASES))
 def test_the_plan_does_not_change_the_result(shape: Any, options: dict[str, Any]) -> None:
     check_some(shape, options, 0)
+
+
+PAIRS = {name: replace(MACHINES[name], products=AVX2.products) for name in ("host", "avx2")}
+OF_BYTES = [name for name, (_, options) in CASES.items() if options["dtype"] is not bf16]
+
+
+@pytest.mark.parametrize("of", OF_BYTES)
+def test_pairs_of_widened_bytes(of: str) -> None:
+    """Of machines without an instruction for bytes: products of i16, whose sums are those of the bytes."""
+    name = "avx2" if "avx2" in NAMES else "host"
+    found = problem(*CASES[of], PAIRS[name])
+    plan = least(candidates_of_packs, found, PAIRS[name])
+    assert plan.pack == 2
+    check(case(found, 5), plan, name)
 
 
 @pytest.mark.sweep
@@ -158,6 +180,8 @@ def test_tile_registers(shape: Any, options: dict[str, Any], kind: str) -> None:
         ("avx512_amx", "bf16", "tdpbf16ps"),
         ("avx512_amx", "u8", "tdpbusd"),
         ("avx512_amx", "i8", "tdpbssd"),
+        ("avx512", "u8", "vpmaddwd"),
+        ("avx2", "i8", "vpmaddwd"),
     ],
 )
 def test_instructions(target: str, kind: str, expected: str) -> None:

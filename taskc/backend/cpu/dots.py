@@ -14,7 +14,7 @@ from taskc.backend.cpu.memory import LaneAddress, LaneMemory
 from taskc.backend.cpu.native import Elementwise
 from taskc.dataclass import dataclass
 from taskc.ir.target import DotInstruction
-from taskc.ir.types import boolean, u32
+from taskc.ir.types import boolean, i32, u32
 
 _EACH_BYTE = 0x01010101
 _NARROWEST = 4  # lanes of the smallest vector that an instruction takes
@@ -32,6 +32,7 @@ _FUNCTIONS = {
     "vpdpbusd.u8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
     "vpdpbusd.i8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
     "vdpbf16ps": _Function("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
+    "vpmaddwd": _Function("llvm.x86.avx2.pmadd.wd", "i16"),  # `_PAIRS` has it by lanes; it adds to no total
 }
 
 
@@ -57,6 +58,9 @@ class Dots:
         self, row: DotInstruction, total: LaneValue, left: LaneValue | None, right: LaneValue
     ) -> LaneValue:
         """total + left * right. Without a left operand, the contribution of the offset alone."""
+        if _FUNCTIONS[row.name].element == "i16":
+            assert left is not None
+            return self._sum_of_pairs(total, left, right)
         lanes, is_offset = total.lanes, left is None
         wide = max(lanes, _NARROWEST)
         if left is None:
@@ -78,6 +82,29 @@ class Dots:
         )  # fmt: skip
         return self._resized(replace(parts[0], text=text), lanes)
 
+    def _sum_of_pairs(self, total: LaneValue, left: LaneValue, right: LaneValue) -> LaneValue:
+        """total + left * right, of pairs of 16-bit numbers."""
+        lanes = total.lanes
+        wide = next((width for width in _PAIRS if width >= lanes), lanes)
+        left, right = (
+            self._resized(self.elementwise.splat(value, lanes), wide) for value in (left, right)
+        )
+        product = self._products_of_words(left, right)
+        return self.elementwise.binary("+", total, self._resized(product, lanes))
+
+    def _products_of_words(self, left: LaneValue, right: LaneValue | None) -> LaneValue:
+        """The sums of two products of 16-bit numbers, or without a right operand of two numbers."""
+        lanes = left.lanes
+        kinds = vector_of("i16", 2 * lanes), vector_of("i32", lanes)
+        words = [
+            f"{kinds[0]} {self.builder.pure(f'bitcast {value.typed} to {kinds[0]}')}"
+            for value in (left, right)
+            if value is not None
+        ]
+        operands = (*words, f"{kinds[0]} splat (i16 1)")[:2]
+        text = self.builder.call(kinds[1], _PAIRS[lanes][1], *operands, types=(kinds[0], kinds[0]))
+        return LaneValue(text, i32, lanes)
+
     def has_pairs(self, value: LaneValue) -> bool:
         """Whether the processor multiplies pairs of the bytes of such a vector."""
         return self.has_avx and value.lanes in _PAIRS
@@ -85,21 +112,14 @@ class Dots:
     def product_of_pairs(self, unsigned: LaneValue, signed: LaneValue) -> LaneValue:
         """The dot products of bytes whose sums of two products fit 16 bits."""
         lanes = unsigned.lanes
-        of_bytes, of_pairs = _PAIRS[lanes]
-        kinds = [
-            vector_of(element, 4 * lanes * 8 // bits)
-            for element, bits in (("i8", 8), ("i16", 16), ("i32", 32))
-        ]
+        kinds = vector_of("i8", 4 * lanes), vector_of("i16", 2 * lanes)
         packs = [
             f"{kinds[0]} {self.builder.pure(f'bitcast {value.typed} to {kinds[0]}')}"
             for value in (unsigned, signed)
         ]
-        sums = self.builder.call(kinds[1], of_bytes, *packs, types=(kinds[0], kinds[0]))
-        ones = f"{kinds[1]} splat (i16 1)"
-        text = self.builder.call(
-            kinds[2], of_pairs, f"{kinds[1]} {sums}", ones, types=(kinds[1], kinds[1])
-        )
-        return replace(unsigned, text=text, number=None)
+        text = self.builder.call(kinds[1], _PAIRS[lanes][0], *packs, types=(kinds[0], kinds[0]))
+        cast = self.builder.pure(f"bitcast {kinds[1]} {text} to {vector_of('i32', lanes)}")
+        return self._products_of_words(LaneValue(cast, i32, lanes), None)
 
     def _unknown(self, number: int, lanes: int) -> LaneValue:
         """A constant on all lanes that LLVM doesn't recognize as one.

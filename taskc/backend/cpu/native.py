@@ -344,6 +344,8 @@ class Elementwise(Native):
             return self._narrowed(value, dtype)
         if dtype.bits < 32:
             return self._to_short(value, dtype)
+        if source is f32 and dtype is i32 and lanes > 1:
+            return self._to_whole(value)
         kind = "fptosi" if dtype.kind == "int" else "fptoui"
         result = LaneValue("", dtype, lanes)
         function = f"llvm.{kind}.sat.{suffix_of(dtype, lanes)}.{suffix_of(source, lanes)}"
@@ -365,6 +367,15 @@ class Elementwise(Native):
             zero = constant(0, i32, lanes)
             whole = self.select(self.unary("isnan", value), zero, whole)
         return self._cast("trunc", whole, dtype)
+
+    def _to_whole(self, value: LaneValue) -> LaneValue:
+        """Convert f32 to i32 without LLVM's saturation, which is scalar: NaN and large numbers are replaced."""
+        low, zero = constant(float(i32.minimum), f32, value.lanes), constant(0, i32, value.lanes)
+        is_large = self.binary(">=", value, constant(-float(i32.minimum), f32, value.lanes))
+        clamped = self.select(self.binary(">", value, low), value, low)
+        whole = self._cast("fptosi", self.select(is_large, low, clamped), i32)
+        whole = self.select(is_large, constant(i32.maximum, i32, value.lanes), whole)
+        return self.select(self.unary("isnan", value), zero, whole)
 
     def _from_integer(self, value: LaneValue, dtype: DType) -> LaneValue:
         source = value.dtype

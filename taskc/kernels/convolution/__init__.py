@@ -3,6 +3,7 @@
 problem.py is what is computed, plan.py and plan_gpu.py how. The algorithms (gpu.py has those of GPUs):
 
 direct         on processors: tiles of pixels by features in vector registers, filters packed as they are read
+widened        there, too: depthwise ones of narrow numbers, which are copied in the type of the sums
 packs          there, too: of 8- and 16-bit numbers, by instructions that multiply packs of them
 winograd       there, too: 3 x 3 by fewer products, where sums need not be of products of what is given
 pointwise      there, of NCHW images and filters of one pixel: a product of matrices (reordered.py)
@@ -34,8 +35,10 @@ from taskc.kernels.convolution.plan_gpu import (
     with_copies,
 )
 from taskc.kernels.convolution.plan_packs import Packs
+from taskc.kernels.convolution.plan_widened import Widened
 from taskc.kernels.convolution.problem import Problem, problem_of
 from taskc.kernels.convolution.reordered import is_product, pointwise, reordered, reordered_problem
+from taskc.kernels.convolution.widened import widened
 from taskc.kernels.convolution.winograd import winograd
 from taskc.kernels.images import blocked
 from taskc.kernels.machine_facts import work_of_products
@@ -52,6 +55,7 @@ __all__ = [
     "Packs",
     "Problem",
     "Tiling",
+    "Widened",
     "Winograd",
     "blocked",
     "build",
@@ -60,7 +64,7 @@ __all__ = [
     "convolution_3d",
 ]
 
-Plan = Direct | Packs | Winograd | Gemm | Blocks | Depthwise | DepthwiseStrips | Tiling
+Plan = Direct | Packs | Widened | Winograd | Gemm | Blocks | Depthwise | DepthwiseStrips | Tiling
 Definition = tc.KernelDefinition | tc.ProgramDefinition
 
 
@@ -83,6 +87,7 @@ def convolution(
     output_padding: Pair = 0,
     packed: bool = False,
     exact: bool = True,
+    around: int = 0,
     bias: bool = False,
     scale: bool = False,
     residual: bool = False,
@@ -93,7 +98,7 @@ def convolution(
     total: DType | None = None,
     result: DType | None = None,
     machine: Machine | None = None,
-    schedule: Direct | Packs | Winograd | None = None,
+    schedule: Direct | Packs | Widened | Winograd | None = None,
     tiling: Tiling | None = None,
 ) -> Definition:
     """A kernel of x, w, and what else is asked for: y = activation(scale * (x * w) + bias + residual).
@@ -119,6 +124,7 @@ def convolution(
     packed    w comes as `kernel.pack(w)` makes it, on processors: a call of others packs it again each time
     in_place  the residual is no operand, but what y holds before, on processors
     exact     sums are of products of what is given; False allows Winograd's, faster and less precise (winograd.py)
+    around    the number that lies around images, in place of 0, on processors: of those of bytes, not of all groups
     groups    each has features // groups features, of channels // groups channels
     bias      a further operand, [features]; scale: another one; residual: one more, of y's shape and type
     right     w's type, on processors; x's if not said: i8 beside u8 is what machines have instructions for
@@ -219,6 +225,8 @@ def is_widened(dtype: DType, machine: Machine) -> bool:
 def _checked(problem: Problem, plan: Plan | None, machine: Machine) -> Definition | None:
     if machine.is_processor:
         return _by_way_of_another(problem, plan, machine)
+    if problem.around:
+        raise CompileError("zeros lie around images on this machine")
     if (
         problem.packed
         or problem.in_place
@@ -245,7 +253,7 @@ def _by_way_of_another(
     if problem.has_far_channels and not isinstance(plan, Winograd | Packs):
         inner = reordered_problem(problem)
         chosen = plan or choose(CONVOLUTION, inner, machine)
-        assert isinstance(chosen, Direct)
+        assert isinstance(chosen, Direct | Widened)
         return reordered(problem, chosen, machine)
     return pointwise(problem, machine) if plan is None and is_product(problem) else None
 
@@ -288,7 +296,7 @@ CONVOLUTION: KernelOperator[Problem, Plan, Definition] = operator(
     "convolution", problem_of, candidates,
     {
         Blocks: _by_groups, Depthwise: depthwise, DepthwiseStrips: strips, Direct: direct, Gemm: gemm, Packs: packs,
-        Tiling: _as_tiled, Winograd: winograd,
+        Tiling: _as_tiled, Widened: widened, Winograd: winograd,
     },
     instead=_checked, work=_work, kinds=(Vectors,),
 )  # fmt: skip

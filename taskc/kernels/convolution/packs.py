@@ -11,6 +11,7 @@ Where channels are few, all taps of a filter's row may be channels of one tap (`
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import taskc as tc
 from taskc import CompileError, Mapping, TensorType, repeat, spatial
@@ -28,14 +29,14 @@ def packed_type(problem: Problem, plan: Packs) -> TensorType:
     channels = plan.steps_of(problem) * plan.near
     layout = repeat(1, 1, 1, panels) * repeat(rows, columns, channels // plan.pack, plan.wide)
     layout *= repeat(1, 1, plan.pack, 1)
-    return problem.right[layout.shape].laid(layout)
+    return plan.types_of(problem)[1][layout.shape].laid(layout)
 
 
 def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefinition:
     if misfit := plan.misfit(problem):
         raise CompileError(f"this plan doesn't fit the convolution: {misfit}", hint=str(plan))
     lines, columns = plan.result_lines(problem)
-    seen, copy = plan.seen(problem), _copy(problem, plan)
+    seen, copy, held = plan.seen(problem), _copy(problem, plan), plan.types_of(problem)[0]
     group_features, group_channels = max(1, problem.group_features), problem.group_channels
     parts = tiles_of_line(plan.columns, plan.pixels, range(plan.columns))
     sum_up, down = _sum_up(problem, plan), problem.stride[0] // seen.down
@@ -59,7 +60,7 @@ def packs(problem: Problem, plan: Packs) -> tc.KernelDefinition | tc.ProgramDefi
         shape = problem.images, problem.stored_features, lines, columns
         by = 1, plan.features, plan.lines, plan.columns
         for image, feature, i, j in tc.tiles(shape, by=by, order=plan.order):
-            copied = tc.shared(problem.dtype[seen.shape])
+            copied = tc.shared(held[seen.shape])
             copy(x, copied, (image, feature // group_features * group_channels, i, j))
             for f in range(0, plan.features, plan.wide):
                 if feature + f < problem.stored_features:
@@ -84,10 +85,10 @@ def pack_filters(problem: Problem, plan: Packs) -> tc.KernelDefinition:
                 for s in range(columns):
                     for q in range(plan.pack):
                         for o in spatial(lanes):
-                            value = problem.right(0)
+                            value = made.dtype(0)
                             if f + o < features and c + q < channels:
                                 tap, channel = _tap_of(problem, plan, s, c + q)
-                                value = w[filter_at(f + o, r, tap, channel)]
+                                value = w[filter_at(f + o, r, tap, channel)].to(made.dtype)
                             packed[r, s, c + q, f + o] = value
 
     return pack_filters
@@ -97,6 +98,7 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
     """Adds the products of a tile to its sums: of the line i, and `at` a line and a column of the block's copy."""
     seen, near, steps = plan.seen(problem), plan.near, plan.steps_of(problem)
     (rows, columns), dilation, stride = plan.size_of(problem), problem.dilation, problem.stride
+    is_surrounded = problem.around != 0
     high, above = plan.lines_of(problem)[0], problem.padding[0]
 
     @tc.function
@@ -118,7 +120,7 @@ def _sum_up(problem: Problem, plan: Packs) -> Function:
     def sum_up(x: Value, w: Value, acc: Value, place: Values, at: Values) -> None:
         f, i = place
         for r in range(rows):
-            if 0 <= i * stride[0] + r * dilation[0] - above < high:
+            if is_surrounded or 0 <= i * stride[0] + r * dilation[0] - above < high:
                 row(x, w, acc, f, r, at[0] + r * dilation[0] // seen.down, at[1])
 
     return sum_up
@@ -136,17 +138,28 @@ def _tap_of(problem: Problem, plan: Packs, tap: Value, channel: Value) -> Values
 
 
 def _copy(problem: Problem, plan: Packs) -> Function:
-    """Copies the lines that a block sees of an image. Zeros fill them up, and the channels of the last step."""
-    seen, high = plan.seen(problem), plan.lines_of(problem)[0]
+    """Copies the lines that a block sees of an image, and what lies around it, which fills up the last step, too."""
+    (lines, steps, phases, columns, near), high = (
+        plan.seen(problem).shape,
+        plan.lines_of(problem)[0],
+    )
+    seen, own, around = plan.seen(problem), _lanes(near, plan), _around(problem, plan)
+    is_surrounded = problem.around != 0
     line = _joined_line(problem, plan) if plan.joined else _line(problem, plan)
 
     @tc.function
     def copy(x: Value, copied: Value, place: Values) -> None:
         image, channel, i, j = place
-        for r in range(seen.shape[0]):
+        for r in range(lines):
             h = i * problem.stride[0] + r * seen.down - problem.padding[0]
             if 0 <= h < high:
                 line(x, copied, (image, channel, h, j), r)
+            elif is_surrounded:
+                for step in range(steps):
+                    for phase in range(phases):
+                        for p in range(columns):
+                            for q in own:
+                                copied[r, step, phase, p, q] = around
 
     return copy
 
@@ -157,7 +170,8 @@ def _line(problem: Problem, plan: Packs) -> Function:
     _, steps, phases, columns, _ = seen.shape
     wide, left = plan.lines_of(problem)[1], problem.padding[1]
     image_at = in_lines(plan.flat, problem.image_at, problem.extents[1])
-    own = _lanes(near, plan)
+    own, around = _lanes(near, plan), _around(problem, plan)
+    held = plan.types_of(problem)[0]
 
     @tc.function
     def line(x: Value, copied: Value, place: Values, r: Value) -> None:
@@ -168,9 +182,9 @@ def _line(problem: Problem, plan: Packs) -> Function:
                     column = (j + p) * problem.stride[1] + phase * seen.across - left
                     for q in own:
                         c = step * near + q
-                        value = problem.dtype(0)
+                        value = around
                         if 0 <= column < wide and c < channels:
-                            value = x[image_at(image, h, column, channel + c)]
+                            value = x[image_at(image, h, column, channel + c)].to(held)
                         copied[r, step, phase, p, q] = value
 
     return line
@@ -183,6 +197,7 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
     runs, length = (1, taps * channels) if problem.is_nhwc else (channels, taps)
     stride, dilation, left = problem.stride[1], problem.dilation[1], problem.padding[1]
     own, rest = _lanes(length, plan), plan.near - runs * length
+    held, around = plan.types_of(problem)[0], _around(problem, plan)
 
     inside = results_inside(wide, stride, -left, (taps - 1) * dilation - left)
     parts = tiles_of_line(plan.seen(problem).shape[3], 1, inside)
@@ -194,13 +209,13 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
             for q in own:
                 tap, c = _tap_of(problem, plan, 0, run * length + q)
                 column = (j + p) * stride + tap * dilation - left
-                value = problem.dtype(0)
+                value = around
                 if part.is_inside or 0 <= column < wide:
-                    value = x[image_at(image, h, column, channel + c)]
+                    value = x[image_at(image, h, column, channel + c)].to(held)
                 copied[r, 0, 0, p, run * length + q] = value
         if rest:
             for q in _lanes(rest, plan):
-                copied[r, 0, 0, p, runs * length + q] = problem.dtype(0)
+                copied[r, 0, 0, p, runs * length + q] = held(0)
 
     @tc.function
     def line(x: Value, copied: Value, place: Values, r: Value) -> None:
@@ -209,6 +224,11 @@ def _joined_line(problem: Problem, plan: Packs) -> Function:
                 result(x, copied, place, r, p, part)
 
     return line
+
+
+def _around(problem: Problem, plan: Packs) -> Any:
+    """The number that lies around images, as it is multiplied."""
+    return plan.types_of(problem)[0].numpy.type(problem.around)
 
 
 def _lanes(count: int, plan: Packs) -> Mapping:

@@ -18,6 +18,7 @@ from taskc.kernels.convolution.plan_gpu import (
     candidates_gpu,
 )
 from taskc.kernels.convolution.plan_packs import Packs, candidates_of_packs
+from taskc.kernels.convolution.plan_widened import Widened, candidates_widened
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import PROCESSOR, Extents
 from taskc.kernels.signatures import Extent
@@ -81,6 +82,8 @@ class Direct:
     def misfit(self, problem: Problem) -> str | None:
         """Why it can't be this problem's, if it can't."""
         channels, columns = self.channels_of(problem), self.result_lines(problem)[1]
+        if problem.around:
+            return "it is for images with zeros around them"
         if self.flat and not problem.is_pointwise:
             return "rows are one line only of filters of one pixel"
         if self.features % self.wide:
@@ -260,12 +263,14 @@ class Winograd:
 
 def candidates(
     problem: Problem, machine: Machine
-) -> Iterable[Direct | Packs | Winograd | Gemm | Blocks | Depthwise | DepthwiseStrips]:
+) -> Iterable[Direct | Packs | Widened | Winograd | Gemm | Blocks | Depthwise | DepthwiseStrips]:
     if not machine.is_processor:
         return candidates_gpu(problem, machine)
     others = candidates_of_winograd(problem, machine) if problem.allows_winograd else ()
-    by_packs = candidates_of_packs(problem, machine)
-    return chain(by_packs, candidates_of_direct(problem, machine), others)
+    by_packs, widened = candidates_of_packs(problem, machine), candidates_widened(problem, machine)
+    if problem.around:
+        return chain[Packs | Widened](by_packs, widened)
+    return chain(by_packs, widened, candidates_of_direct(problem, machine), others)
 
 
 def candidates_of_direct(problem: Problem, machine: Machine) -> Iterator[Direct]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, gcd, prod
 
-from taskc import Machine, Mapping, repeat, spatial
+from taskc import DType, Machine, Mapping, i8, i16, i32, repeat, spatial, u8
 from taskc.dataclass import dataclass
-from taskc.ir.target import DotInstruction, TileInstruction
+from taskc.ir.target import DotInstruction, MatrixInstruction, TileInstruction
 from taskc.kernels.convolution.problem import Problem
 from taskc.kernels.machine_facts import PROCESSOR, UNMEASURED_SHARE, Extents
+
+_PACK_BYTES = 4
+_STEP_COST = 4  # channels that could be multiplied while a step begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Packs:
     @property
     def wide(self) -> int:
         return self.own.shape[1]
+
+    def types_of(self, problem: Problem) -> tuple[DType, DType]:
+        """The types that are multiplied: bytes are widened where a pack has two of them."""
+        is_widened = problem.dtype.nbytes * self.pack < _PACK_BYTES
+        return (i16, i16) if is_widened else (problem.dtype, problem.right)
 
     @property
     def is_of_tile_registers(self) -> bool:
@@ -138,12 +146,14 @@ class Packs:
     def _products(self, problem: Problem, machine: Machine) -> float:
         """Cycles of a block's tiles: of products, or of reading filters from where the tile before has left them."""
         facts = PROCESSOR
+        # Products of pairs are as fast as two fused multiply-adds, whose operands have half of the bytes.
+        fused = facts.fused_per_cycle * (2 if self.types_of(problem)[0] is i16 else 1)
         deep = prod(self.size_of(problem)) * self.steps_of(problem) * self.near
         share = self._share(machine)
-        rows = machine.instructions(problem.dtype, problem.right, problem.total)
+        rows = machine.instructions(*self.types_of(problem), problem.total)
         is_signed = any(row.offset for row in rows[:1] if isinstance(row, DotInstruction))
         whole, rest = divmod(self.columns, self.pixels)
-        panel = deep * self.wide * problem.right.nbytes
+        panel = deep * self.wide * self.types_of(problem)[1].nbytes
         read = panel / facts.rate(panel, machine)
 
         def cycles(pixels: int) -> float:
@@ -151,7 +161,7 @@ class Packs:
             # What makes a signed operand unsigned is multiplied, too, and subtracted before the next tap.
             more = self.wide / self.lanes + made * self.pack / self.near if is_signed else 0
             loads = pixels * facts.broadcast_cycles
-            step = max(made / share / facts.fused_per_cycle + more, loads, facts.fused_latency)
+            step = max(made / share / fused + more, loads, facts.fused_latency)
             return max(deep / self.pack * step, read) + facts.tile_cycles + 3 * made
 
         tiles = whole * cycles(self.pixels) + (cycles(rest) if rest else 0)
@@ -224,34 +234,56 @@ def _areas(extents: Extents, pixels: int, flat: bool) -> Iterator[Extents]:
 
 def _tiles(problem: Problem, machine: Machine) -> Iterator[tuple[Mapping, int, int, bool, bool]]:
     """The owners of tiles, the channels of a pack and of a step, whether taps are joined, and rows one line."""
-    rows = machine.instructions(problem.dtype, problem.right, problem.total)
+    rows = _instructions(problem, machine)
     length = problem.extents[0] * problem.extents[1]
     lines = [(problem.outputs[1], False), *([(length, True)] if problem.is_pointwise else [])]
     for row in (row for row in rows if isinstance(row, TileInstruction)):
-        for near, joined in _steps(problem, row.shape[2]):
+        for near, joined in _steps(problem, row.shape[2], row.pack):
             for sizes in PROCESSOR.tile_register_shares if near == row.shape[2] else ():
                 own = repeat(*sizes) * row.accumulator_fragment
                 yield from ((own, row.pack, near, joined, flat) for _, flat in lines)
     dot = next((row for row in rows if isinstance(row, DotInstruction)), None)
     if dot is None:
         return
-    spare = 2 if dot.offset else 1  # for a pack of x, and what signed ones take besides
+    # For a pack of x, and what signed ones take besides; or for products before they are added.
+    spare, more = (2, 2) if dot.offset else (2, 1) if dot.operand is i16 else (1, 1)
     for vectors in (2, 3, 4, 1):
-        most = (machine.registers - spare) // vectors - spare
+        most = (machine.registers - spare) // vectors - more
+        if most < vectors:  # filters would be read for few pixels
+            continue
         for columns, flat in lines:
             exact = [pixels for pixels in range(most, 3, -1) if columns % pixels == 0]
             even = ceil(columns / ceil(columns / most))
             for pixels in sorted({even, *exact[:2]}, reverse=True):
                 own = _of_vectors(pixels, vectors, machine.lanes)
-                for near, joined in _steps(problem, dot.pack):
+                for near, joined in _steps(problem, dot.pack, dot.pack):
                     yield own, dot.pack, near, joined, flat
 
 
-def _steps(problem: Problem, unit: int) -> Iterator[tuple[int, bool]]:
+def _instructions(problem: Problem, machine: Machine) -> Sequence[MatrixInstruction]:
+    """The rows for the problem's numbers, or for bytes that are widened."""
+    rows = machine.instructions(problem.dtype, problem.right, problem.total)
+    if rows or problem.dtype not in (i8, u8):
+        return rows
+    return machine.instructions(i16, i16, problem.total)
+
+
+def multiplies_bytes(machine: Machine) -> bool:
+    """Whether the machine has plans for all bytes without groups."""
+    types = ((u8, i8), (i16, i16))
+    return machine.is_processor and any(machine.instructions(*pair, i32) for pair in types)
+
+
+def _steps(problem: Problem, unit: int, pack: int) -> Iterator[tuple[int, bool]]:
     """The channels of a step, a number of units, and whether they are all taps' of a row, where these are few."""
-    line = PROCESSOR.step_bytes // problem.dtype.nbytes
+    line = PROCESSOR.step_bytes * pack // _PACK_BYTES
     channels = max(1, problem.group_channels)
-    yield ceil(channels / ceil(channels / line) / unit) * unit, False
+    if problem.order == "NCHWc" and channels >= problem.lanes:
+        # Whole blocks, since these are copied as they lie.
+        whole = range(problem.lanes, max(line, problem.lanes) + 1, problem.lanes)
+        yield min(whole, key=lambda near: ceil(channels / near) * (near + _STEP_COST)), False
+    else:
+        yield ceil(channels / ceil(channels / line) / unit) * unit, False
     together = problem.group_channels * problem.size[1]
     if problem.size[1] > 1 and 0 < together <= line:
         yield ceil(together / unit) * unit, True

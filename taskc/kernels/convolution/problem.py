@@ -69,6 +69,7 @@ class Problem:
     packed  filters come as `pack` makes them
     in_place  the residual is where results go
     exact   sums are of products of what is given, and not, as Winograd's, of others
+    around  the number that lies around images: the zero point of quantized ones
     right, total, result  the types of filters, of sums, and of results
     axes_given  the extents that callers have, where all rows are one here
     """
@@ -99,6 +100,7 @@ class Problem:
     packed: bool = False
     in_place: bool = False
     exact: bool = True
+    around: int = 0
     axes: int = 2
     slices: Slices = Slices()
     axes_given: tuple[Extent, ...] | None = None
@@ -120,6 +122,8 @@ class Problem:
             raise CompileError("only images of two axes are blocked")
         if not self.is_sized and "NCHWc" in orders:
             raise CompileError("heights and widths of blocked images are numbers")
+        if self.around and (self.transposed or not self.dtype.is_integer):
+            raise CompileError("zeros lie around images of floats, and around transposed ones")
         if not self.is_sized and self.transposed:
             raise CompileError("heights and widths of transposed convolutions are numbers")
         known = ("OHWI", "OIHW", "IOHW") if self.transposed else ("OHWI", "OIHW")

@@ -9,7 +9,9 @@ import taskc as tc
 from taskc import Machine, repeat, spatial
 from taskc.kernels.convolution.direct import direct, pack_filters
 from taskc.kernels.convolution.plan import Direct
+from taskc.kernels.convolution.plan_widened import Widened
 from taskc.kernels.convolution.problem import Problem
+from taskc.kernels.convolution.widened import pack_filters as pack_widened, widened
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import Value, Values
 from taskc.kernels.transpose import transpose
@@ -25,11 +27,14 @@ def reordered_problem(problem: Problem) -> Problem:
     return replace(problem, order="NCHWc" if problem.is_sized else "NHWC", packed=True)
 
 
-def reordered(problem: Problem, plan: Direct, machine: Machine) -> tc.ProgramDefinition:
+def reordered(problem: Problem, plan: Direct | Widened, machine: Machine) -> tc.ProgramDefinition:
     """The convolution of images in another order, by a plan of it, with the kernel before it that puts them there."""
     inner = reordered_problem(problem)
     order = in_blocks(problem) if problem.is_sized else in_pixels(problem, machine)
-    kernel, packing = direct(inner, plan), pack_filters(inner, plan)
+    if isinstance(plan, Direct):
+        kernel, packing = direct(inner, plan), pack_filters(inner, plan)
+    else:
+        kernel, packing = widened(inner, plan), pack_widened(inner, plan)
 
     def steps(x: Value, w: Value, further: Values, y: Value) -> None:
         kernel(order(x), w if problem.packed else packing(w), *further, y=y)

@@ -90,10 +90,10 @@ _OF_IMAGES = frozenset(
     "Conv ConvTranspose ConvInteger MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split()
 )
 # These compute each element from the elements at the same place.
-_OF_ELEMENTS = frozenset(
+OF_ELEMENTS = frozenset(
     "Abs Add Ceil Celu Clip DequantizeLinear Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu "
     "Log Max Mean Min Mish Mul Neg PRelu QuantizeLinear Reciprocal Relu Round ScaledSums Selu Sigmoid "
-    "Sign Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu".split()
+    "Sign Softplus Softsign Sqrt Sub Sum Swish Table Tanh ThresholdedRelu".split()
 )
 # These only move elements, so that their results may as well be blocked.
 _OF_MOVES = frozenset({"Concat", "Split", "Resize", "Upsample", "Pad"})
@@ -111,7 +111,7 @@ def blocked_images(graph: Graph) -> Graph:
             node = replace(node, attributes={**node.attributes, "results": "NCHWc"})
         if node.operator in _OF_IMAGES and not node.domain:
             wanted.add(node.inputs[0])
-        elif node.operator in _OF_ELEMENTS and read:
+        elif node.operator in OF_ELEMENTS and read:
             wanted.update(node.inputs)
         elif node.operator in _OF_MOVES and read:
             wanted.update(node.inputs if node.operator == "Concat" else node.inputs[:1])

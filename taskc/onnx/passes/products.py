@@ -100,7 +100,12 @@ def _multiply_bytes(made: Rewriting, node: Node, x: _Dequantized, w: _Dequantize
     (y,), bias = node.outputs, (*node.inputs, "")[2]
     if node.operator == "Conv":
         sums, factors = made.fresh(f"{y}/sums"), (x.numbers, w.numbers, x.zero, w.zero)
-        made.nodes.append(replace(node, operator="ConvInteger", inputs=factors, outputs=(sums,)))
+        attributes = {**node.attributes, "floats": 1}
+        made.nodes.append(
+            replace(
+                node, operator="ConvInteger", inputs=factors, outputs=(sums,), attributes=attributes
+            )
+        )
         inputs = (sums, x.scale, w.scale, bias)
         made.nodes.append(replaced(node, "ScaledSums", inputs, domain="taskc"))
         return

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc import bf16, f32, i8, i32, repeat, spatial, u8
+from taskc import bf16, f32, i8, i16, i32, repeat, spatial, u8
 from taskc.backend import sim
 from taskc.backend.cpu.compile import LoadedKernel, assembly_of, compile_kernel, llvm_text
 from taskc.backend.cpu.processor import Processor, host, typical
@@ -176,6 +176,8 @@ def instructions(text: str, name: str) -> list[str]:
         ("avx512_vnni", (u8, i8, i32), "vpdpbusd", "zmm"),
         ("avx2_vnni", (i8, i8, i32), r"\{vex\}\tvpdpbusd", "ymm"),
         ("avx512_bf16", (bf16, bf16, f32), "vdpbf16ps", "zmm"),
+        ("avx512", (i16, i16, i32), "vpmaddwd", "zmm"),
+        ("avx2", (i16, i16, i32), "vpmaddwd", "ymm"),
     ],
 )
 def test_a_step_of_k_is_one_instruction_for_each_vector(
