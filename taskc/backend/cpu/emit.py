@@ -32,6 +32,7 @@ from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.values import LaneValues, Math, is_pure
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.extents import size_in_elements
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import all_below, tensors_of, walk, walk_statements
@@ -517,6 +518,10 @@ class Emitter:
         run: Callable[[LaneValue], None],
         goes_on: Callable[[], LaneValue] | None = None,
     ) -> None:
+        if self.builder.numbers is None and _computes_a_tile(loop.body):
+            with self.builder.with_numbers():
+                self._count(loop, start, stop, run, goes_on)
+            return
         turns = self.turns_between_looks.get(loop.variable)
         is_whole = self.unrolls and not _is_fold(loop.body)
         if turns is None:
@@ -583,6 +588,18 @@ def _picks_registers(body: Statement) -> bool:
         tensor.scope in (ir.REGISTER, ir.LOCAL) and _is_small(tensor)
         for node in walk(body)
         for tensor in tensors_of(node)
+    )
+
+
+def _computes_a_tile(body: Statement) -> bool:
+    """Whether the body computes math functions of the elements of a tile that was made before it."""
+    nodes = [*walk(body)]
+    stored = {node.tensor for node in nodes if isinstance(node, ir.Store)}
+    return any(
+        isinstance(node, ir.Read) and node.tensor.scope == ir.LOCAL and node.tensor not in stored
+        for node in nodes
+    ) and any(
+        isinstance(node, ir.Unary | ir.Binary) and node.operator in MATH_FUNCTIONS for node in nodes
     )
 
 

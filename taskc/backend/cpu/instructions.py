@@ -125,6 +125,7 @@ class Builder:
     pieces    instructions that LLVM makes of a gather or a scatter
     most      limit of lines, None for none
     loops     metadata of loops that LLVM must not unroll, a line each
+    numbers   the constants of the loop that is being written, and their names; see `with_numbers`
     """
 
     register: str = "x"
@@ -135,6 +136,7 @@ class Builder:
     allocations: list[str] = field(default_factory=list)
     declared: dict[str, str] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
+    numbers: dict[LaneValue, str] | None = None
     block: str = "entry"
     _names: int = 0
     _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
@@ -176,6 +178,33 @@ class Builder:
         """
         typed = f"{kind} {text}"
         return f'call {kind} asm "", "={self.register},0"({typed}) nounwind willreturn memory(none)'
+
+    @contextmanager
+    def with_numbers(self) -> Iterator[None]:
+        """Write a loop that follows a tile's main loop; constants of its formulas are made between the two.
+
+        LLVM moves a constant out of all loops, and then spills sums of the main loop, which has no register left.
+        """
+        before, self.lines, self.numbers = self.lines, [], {}
+        yield
+        loop, numbers, self.lines, self.numbers = self.lines, self.numbers, before, None
+        for number, name in numbers.items():
+            kind, bits = type_of(number.dtype), f"i{number.dtype.bits}"
+            word = int.from_bytes(number.dtype.numpy.type(number.number).tobytes(), "little")
+            vector, order = vector_of(kind, number.lanes), vector_of("i32", number.lanes)
+            self.emit(f'{name}.bits = call {bits} asm sideeffect "", "=r,0"({bits} {word}) nounwind')
+            self.emit(f"{name}.one = bitcast {bits} {name}.bits to {kind}")
+            self.emit(f"{name}.first = insertelement {vector} poison, {kind} {name}.one, i64 0")
+            operands = f"{vector} {name}.first, {vector} poison, {order} zeroinitializer"
+            self.emit(f"{name} = shufflevector {operands}")
+        self.lines += loop
+
+    def near(self, value: LaneValue) -> LaneValue:
+        """A vector of a formula's constant, made as `with_numbers` says."""
+        if self.numbers is None or not value.lanes or not value.dtype.is_float or not value.number:
+            return value
+        name = self.numbers.setdefault(value, self.name("number"))
+        return replace(value, text=name)
 
     def call(self, result: str, function: str, *operands: str, types: Sequence[str]) -> str:
         """Call a function, which is declared, and return its result; operands include their types."""

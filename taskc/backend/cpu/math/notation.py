@@ -61,7 +61,8 @@ class Term:
         if isinstance(other, Term):
             return other
         rounded = self.dtype.numpy.type(other).item()
-        return self._with(constant(rounded, self.dtype, self.value.lanes))
+        number = constant(rounded, self.dtype, self.value.lanes)
+        return self._with(self.elementwise.builder.near(number))
 
     def _with(self, value: LaneValue) -> Term:
         return Term(self.elementwise, value)
