@@ -7,8 +7,9 @@ and join vectors, call intrinsics by name, and have AVX-512's own.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import cache, lru_cache
@@ -125,7 +126,6 @@ class Builder:
     pieces    instructions that LLVM makes of a gather or a scatter
     most      limit of lines, None for none
     loops     metadata of loops that LLVM must not unroll, a line each
-    numbers   the constants of the loop that is being written, and their names; see `with_numbers`
     """
 
     register: str = "x"
@@ -136,7 +136,6 @@ class Builder:
     allocations: list[str] = field(default_factory=list)
     declared: dict[str, str] = field(default_factory=dict)
     loops: list[str] = field(default_factory=list)
-    numbers: dict[LaneValue, str] | None = None
     block: str = "entry"
     _names: int = 0
     _known: list[dict[str, str]] = field(default_factory=lambda: [{}])
@@ -178,33 +177,6 @@ class Builder:
         """
         typed = f"{kind} {text}"
         return f'call {kind} asm "", "={self.register},0"({typed}) nounwind willreturn memory(none)'
-
-    @contextmanager
-    def with_numbers(self) -> Iterator[None]:
-        """Write a loop that follows a tile's main loop; constants of its formulas are made between the two.
-
-        LLVM moves a constant out of all loops, and then spills sums of the main loop, which has no register left.
-        """
-        before, self.lines, self.numbers = self.lines, [], {}
-        yield
-        loop, numbers, self.lines, self.numbers = self.lines, self.numbers, before, None
-        for number, name in numbers.items():
-            kind, bits = type_of(number.dtype), f"i{number.dtype.bits}"
-            word = int.from_bytes(number.dtype.numpy.type(number.number).tobytes(), "little")
-            vector, order = vector_of(kind, number.lanes), vector_of("i32", number.lanes)
-            self.emit(f'{name}.bits = call {bits} asm sideeffect "", "=r,0"({bits} {word}) nounwind')
-            self.emit(f"{name}.one = bitcast {bits} {name}.bits to {kind}")
-            self.emit(f"{name}.first = insertelement {vector} poison, {kind} {name}.one, i64 0")
-            operands = f"{vector} {name}.first, {vector} poison, {order} zeroinitializer"
-            self.emit(f"{name} = shufflevector {operands}")
-        self.lines += loop
-
-    def near(self, value: LaneValue) -> LaneValue:
-        """A vector of a formula's constant, made as `with_numbers` says."""
-        if self.numbers is None or not value.lanes or not value.dtype.is_float or not value.number:
-            return value
-        name = self.numbers.setdefault(value, self.name("number"))
-        return replace(value, text=name)
 
     def call(self, result: str, function: str, *operands: str, types: Sequence[str]) -> str:
         """Call a function, which is declared, and return its result; operands include their types."""
@@ -263,6 +235,31 @@ class Builder:
         self.emit(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
 
     @contextmanager
+    def apart(self, types: Mapping[str, str]) -> Iterator[None]:
+        """Write instructions as a function of its own, which is passed the values that they read.
+
+        They stay where they are if they read a value that isn't in `types`, or jump to code outside.
+        """
+        before, start = (self.lines, self.allocations, self._known), self.block
+        self.lines, self.allocations, self._known = [], [], [{}]
+        yield
+        lines, allocations = self.lines, self.allocations
+        self.lines, self.allocations, self._known = before
+        text = "\n".join([f"{start}:", *allocations, *lines])
+        made = {f"%{name}" for pair in _MADE.findall(text) for name in pair}
+        read = [name for name in dict.fromkeys(_NAME.findall(text)) if name not in made]
+        if any(name not in types for name in read):
+            self.lines += lines
+            self.allocations += allocations
+            return
+        passed, name = ", ".join(f"{types[name]} {name}" for name in read), self.name()[1:]
+        self.declared[f"part{name}"] = (
+            f"define internal void @part{name}({passed}) noinline #1 {{\n{text}\n  ret void\n}}"
+        )
+        self.emit(f"call void @part{name}({passed})")
+        self.block = start
+
+    @contextmanager
     def nested(self) -> Iterator[None]:
         """A scope that doesn't dominate the code after it: its instructions are forgotten at its end."""
         self._known.append({})
@@ -270,6 +267,8 @@ class Builder:
         self._known.pop()
 
 
+_NAME = re.compile(r"%[\w.]+")
+_MADE = re.compile(r"^(?:  %([\w.]+) = |([\w.]+):$)", re.MULTILINE)
 _BITS = {dtype.bits: dtype for dtype in (u8, u16, u32, u64)}
 _NARROWEST = 128  # bits of the smallest vector register
 

@@ -61,8 +61,7 @@ class Term:
         if isinstance(other, Term):
             return other
         rounded = self.dtype.numpy.type(other).item()
-        number = constant(rounded, self.dtype, self.value.lanes)
-        return self._with(self.elementwise.builder.near(number))
+        return self._with(constant(rounded, self.dtype, self.value.lanes))
 
     def _with(self, value: LaneValue) -> Term:
         return Term(self.elementwise, value)
