@@ -3,10 +3,11 @@
     python benchmarks/models.py --models FOLDER [--list public.json] [--quick] [--json FILE]
 
 Every model of the folder is run, and of a list those that are below the folder, with the extents that the list says.
-`NAME.npz` beside `NAME.onnx` has its inputs; without it they are random. Each number of threads, and each model, is a process of its own. Peers have all of their optimizations and as many
-threads, and compute in f32; one that isn't installed is left out. Compiling is measured with an empty cache, and again
-with what is kept there then. Models of less than half a millisecond are listed, and not averaged: there it is mostly
-calling that is measured. random_networks.py writes models of its own.
+`NAME.npz` beside `NAME.onnx` has its inputs; without it they are random. Each number of threads, and each model, is a
+process of its own. Peers have all of their optimizations and as many threads, and compute in f32; one that isn't
+installed is left out. Compiling is measured with an empty cache, and again with what is kept there then. Models of less
+than half a millisecond are listed, and not averaged: there it is mostly calling that is measured. random_networks.py
+writes models of its own.
 """
 
 from __future__ import annotations

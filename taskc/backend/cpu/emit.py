@@ -598,7 +598,7 @@ def _picks_registers(body: Statement) -> bool:
 def _computes_a_tile(body: Statement) -> bool:
     """Whether a body computes math functions of the elements of a tile that was made before it, and nothing else."""
     nodes = [*walk(body)]
-    kinds = (ir.Sequence, ir.Let, ir.Store, ir.If, ir.For)
+    kinds = (ir.Sequence, ir.Let, ir.Allocate, ir.Store, ir.If, ir.For)
     stored = {node.tensor for node in nodes if isinstance(node, ir.Store)}
     return (
         all(isinstance(node, kinds) for node in walk_statements(body))

@@ -247,7 +247,8 @@ class Builder:
         self.lines, self.allocations, self._known = before
         text = "\n".join([f"{start}:", *allocations, *lines])
         made = {f"%{name}" for pair in _MADE.findall(text) for name in pair}
-        read = [name for name in dict.fromkeys(_NAME.findall(text)) if name not in made]
+        # LLVM has numbers as names only in their order.
+        read = sorted({*_NAME.findall(text)} - made, key=lambda name: (len(name), name))
         if any(name not in types for name in read):
             self.lines += lines
             self.allocations += allocations

@@ -194,8 +194,10 @@ class LaneValues:
         types = {value.text: value.type for value in (*bound, *states) if value is not None}
         pointers = [line.split()[0] for line in self.builder.allocations]
         types |= dict.fromkeys([*self.bases.values(), *pointers], "ptr")
+        stored = self.stored.copy()
         with self.scoped(), self.builder.apart(types):
             yield
+        self.stored = stored  # what was allocated inside is the function's
 
     @contextmanager
     def under(self, guard: LaneValue | None, mask: LaneValue | None) -> Iterator[None]:

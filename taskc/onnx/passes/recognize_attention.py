@@ -18,6 +18,7 @@ only when the node is built; if they don't, the products are computed as before.
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -112,8 +113,10 @@ def _attention(made: Rewriting, node: Node, found: _Found) -> Node:
         zero = made.constant(f"{node.outputs[0]}/zero", np.zeros_like(nothing))
         mask = made.add(picked, "Where", [condition, zero, number])
     inputs = (found.q, k, found.v, *([mask] if mask else []))
-    scale = {} if found.scale is None else {"scale": found.scale}
-    return replaced(node, "Attention", inputs, domain="taskc", version=1, axis=found.axis, **scale)
+    attributes: dict[str, Any] = {"axis": found.axis}
+    if found.scale is not None:
+        attributes["scale"] = found.scale
+    return replaced(node, "Attention", inputs, domain="taskc", version=1, **attributes)
 
 
 def _softmax(tensors: Tensors, name: str) -> Node | None:
@@ -206,9 +209,9 @@ def _turned(tensors: Tensors, columns: str) -> _Keys | None:
     if apart is None or stack is None or joined is None:
         return None
     x, is_turned = joined.inputs[0], stack.attributes.get("perm") == [0, 2, 1]
-    rows, columns = (x, -2, -1), (x, -1, None)
+    second, last = (x, -2, -1), (x, -1, None)
     sizes = [_sizes(tensors, node.inputs[1]) for node in (joined, apart)]
-    if is_turned and sizes == [[-1, rows, columns], [(x, 0, -2), columns, rows]]:
+    if is_turned and sizes == [[-1, second, last], [(x, 0, -2), last, second]]:
         return _Keys(x)
     shape, parts = tensors.integers(joined.inputs[1]), tensors.integers(apart.inputs[1])
     if not is_turned or shape is None or parts is None:
