@@ -3,10 +3,11 @@
     python benchmarks/models.py --models FOLDER [--list public.json] [--quick] [--json FILE]
 
 Every model of the folder is run, and of a list those that are below the folder, with the extents that the list says.
-Each number of threads, and each model, is a process of its own. Peers have all of their optimizations and as many
-threads, and compute in f32; one that isn't installed is left out. Compiling is measured with an empty cache, and again
-with what is kept there then. Models of less than half a millisecond are listed, and not averaged: there it is mostly
-calling that is measured. random_networks.py writes models of its own.
+`NAME.npz` beside `NAME.onnx` has its inputs; without it they are random. Each number of threads, and each model, is a
+process of its own. Peers have all of their optimizations and as many threads, and compute in f32; one that isn't
+installed is left out. Compiling is measured with an empty cache, and again with what is kept there then. Models of less
+than half a millisecond are listed, and not averaged: there it is mostly calling that is measured. random_networks.py
+writes models of its own.
 """
 
 from __future__ import annotations
@@ -53,6 +54,14 @@ def cases(folder: Path, listed: Path | None) -> Iterator[tuple[str, Path, Extent
         print(f"{one['file']} isn't below {folder}: left out", file=sys.stderr)
 
 
+def inputs_of(path: Path, model: Any, extents: Extents) -> dict[str, np.ndarray]:
+    """The inputs beside the model, or random ones."""
+    if not (beside := path.with_suffix(".npz")).exists():
+        return feeds_of(model, extents)
+    with np.load(beside) as arrays:
+        return dict(arrays)
+
+
 def feeds_of(model: Any, extents: Extents, seed: int = 0) -> dict[str, np.ndarray]:
     """Noise, bytes, ids of tokens, masks of ones, and for a scalar a rate of samples."""
     random = np.random.default_rng(seed)
@@ -82,7 +91,7 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
 
     start = time.perf_counter()
     model = tc.compile(str(path))
-    feeds = feeds_of(model, extents)
+    feeds = inputs_of(path, model, extents)
     made = model.run(None, feeds)
     found: dict[str, Any] = {"compile_s": time.perf_counter() - start}
     # In KiB on Linux; before there is a peer, which takes its own.

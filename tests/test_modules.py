@@ -90,7 +90,7 @@ ELSEWHERE = {
     "programs/test_fuse_in_loops.py": "programs/calls",
     "backend/cpu/test_tiles.py": "backend/cpu/emit",
     # What the CPU's backend makes of a kernel is run: random programs, and extremes of each kind of operation.
-    "backend/cpu/test_programs.py": "backend/cpu/flow backend/cpu/instructions backend/cpu/memory"
+    "backend/cpu/test_programs.py": "backend/cpu/flow backend/cpu/memory"
     " backend/cpu/operations backend/cpu/values",
     "backend/cpu/test_examples.py": "backend/cpu/compile backend/cpu/target",
     "backend/cpu/test_extremes.py": "backend/cpu/native",

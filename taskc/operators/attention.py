@@ -66,6 +66,8 @@ def attend_by_rows(call: Call) -> Tensor:
         for at, x in ((1, call.inputs[1]), (2, call.inputs[2]))
     )
     scale, axis = call.attribute("scale"), call.attribute("axis") % max(len(q.shape), len(k.shape))
+    if scale is None:
+        scale = 1.0 if are_equal(q.shape[-1], 0) else 1 / sqrt(q.shape[-1])
     if not _fits(q, k, v, mask) or axis != 3:
         return _as_written(call, q, rows_of(k), rows_of(v), mask, scale, axis)
     if mask is not None and _is_causal(call.given(3), q.shape[2], k.shape[2]):

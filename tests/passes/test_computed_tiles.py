@@ -10,8 +10,11 @@ import pytest
 
 import taskc as tc
 from taskc import f32, repeat, spatial
+from taskc.backend.cpu.compile import assembly_of
+from taskc.backend.cpu.processor import typical
 from taskc.ir import nodes as ir
 from taskc.ir.rewrite import walk
+from taskc.kernels.matmul import matmul
 from taskc.passes.pipeline import lower
 from taskc.runtime.checking import for_target
 from tests.stages import same_after_every_pass
@@ -74,3 +77,13 @@ def test_every_pass_keeps_the_results() -> None:
     sums = x[:, :4].astype(np.float64).sum(1, keepdims=True) * w
     expected = sums * 0.5 * (1 + np.vectorize(erf)(sums / np.sqrt(2)))
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_constants_take_no_register_of_the_main_loop() -> None:
+    """Twelve sums, three vectors of b and an element of a are all registers of AVX2."""
+    silu = tc.function(lambda x: x * tc.sigmoid(x))
+    kernel = matmul(96, 960, 64, packed=True, activation=silu, machine=tc.machine("avx2"))
+    lean = lower(for_target(kernel.ir, "avx2"))
+    blocks = assembly_of(lean, typical("avx2")).split("\n.LBB")
+    (main_loop,) = [block for block in blocks if block.count("vfmadd231ps") == ROWS]
+    assert "(%rsp" not in main_loop[: main_loop.index("\tjne")]

@@ -32,6 +32,7 @@ from taskc.backend.cpu.processor import Processor
 from taskc.backend.cpu.values import LaneValues, Math, is_pure
 from taskc.errors import InternalError, assert_never
 from taskc.ir import nodes as ir
+from taskc.ir.arithmetic import MATH_FUNCTIONS
 from taskc.ir.extents import size_in_elements
 from taskc.ir.nodes import SHARED, Expression, Statement, Tensor, Variable
 from taskc.ir.rewrite import all_below, tensors_of, walk, walk_statements
@@ -107,6 +108,7 @@ class Emitter:
         # Vectors are unrolled by their authors, as registers allow; scalar sums by LLVM.
         self.unrolls = not self.values.lanes
         self.turns_between_looks = turns_between_looks(kernel, self.values.vectors)
+        self.is_apart = False  # what is being written becomes a function of its own
         self.spilled = 0  # bytes that a worker keeps in memory across barriers
         # Their numbers are those of the kernel, whatever is unrolled: quick and full code share them.
         self.asserts = [*all_below(kernel.body, ir.Assert)]
@@ -517,6 +519,13 @@ class Emitter:
         run: Callable[[LaneValue], None],
         goes_on: Callable[[], LaneValue] | None = None,
     ) -> None:
+        if not self.is_apart and _computes_a_tile(loop.body):
+            # LLVM moves constants out of all loops, and spills sums of a tile's main loop to have registers for them.
+            self.is_apart = True
+            with self.values.apart():
+                self._count(loop, start, stop, run, goes_on)
+            self.is_apart = False
+            return
         turns = self.turns_between_looks.get(loop.variable)
         is_whole = self.unrolls and not _is_fold(loop.body)
         if turns is None:
@@ -583,6 +592,23 @@ def _picks_registers(body: Statement) -> bool:
         tensor.scope in (ir.REGISTER, ir.LOCAL) and _is_small(tensor)
         for node in walk(body)
         for tensor in tensors_of(node)
+    )
+
+
+def _computes_a_tile(body: Statement) -> bool:
+    """Whether a body computes math functions of the elements of a tile that was made before it, and nothing else."""
+    nodes = [*walk(body)]
+    kinds = (ir.Sequence, ir.Let, ir.Allocate, ir.Store, ir.If, ir.For)
+    stored = {node.tensor for node in nodes if isinstance(node, ir.Store)}
+    return (
+        all(isinstance(node, kinds) for node in walk_statements(body))
+        and any(getattr(node, "operator", None) in MATH_FUNCTIONS for node in nodes)
+        and any(
+            isinstance(node, ir.Read)
+            and node.tensor.scope == ir.LOCAL
+            and node.tensor not in stored
+            for node in nodes
+        )
     )
 
 

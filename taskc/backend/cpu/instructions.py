@@ -7,8 +7,9 @@ and join vectors, call intrinsics by name, and have AVX-512's own.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import cache, lru_cache
@@ -234,6 +235,32 @@ class Builder:
         self.emit(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
 
     @contextmanager
+    def apart(self, types: Mapping[str, str]) -> Iterator[None]:
+        """Write instructions as a function of its own, which is passed the values that they read.
+
+        They stay where they are if they read a value that isn't in `types`, or jump to code outside.
+        """
+        before, start = (self.lines, self.allocations, self._known), self.block
+        self.lines, self.allocations, self._known = [], [], [{}]
+        yield
+        lines, allocations = self.lines, self.allocations
+        self.lines, self.allocations, self._known = before
+        text = "\n".join([f"{start}:", *allocations, *lines])
+        made = {f"%{name}" for pair in _MADE.findall(text) for name in pair}
+        # LLVM has numbers as names only in their order.
+        read = sorted({*_NAME.findall(text)} - made, key=lambda name: (len(name), name))
+        if any(name not in types for name in read):
+            self.lines += lines
+            self.allocations += allocations
+            return
+        passed, name = ", ".join(f"{types[name]} {name}" for name in read), self.name()[1:]
+        self.declared[f"part{name}"] = (
+            f"define internal void @part{name}({passed}) noinline #1 {{\n{text}\n  ret void\n}}"
+        )
+        self.emit(f"call void @part{name}({passed})")
+        self.block = start
+
+    @contextmanager
     def nested(self) -> Iterator[None]:
         """A scope that doesn't dominate the code after it: its instructions are forgotten at its end."""
         self._known.append({})
@@ -241,6 +268,8 @@ class Builder:
         self._known.pop()
 
 
+_NAME = re.compile(r"%[\w.]+")
+_MADE = re.compile(r"^(?:  %([\w.]+) = |([\w.]+):$)", re.MULTILINE)
 _BITS = {dtype.bits: dtype for dtype in (u8, u16, u32, u64)}
 _NARROWEST = 128  # bits of the smallest vector register
 

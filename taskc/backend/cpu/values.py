@@ -187,6 +187,19 @@ class LaneValues:
             yield
 
     @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Code that becomes a function of its own where it can; see `Builder.apart`."""
+        bound = [value for scope in self.scopes for value in scope.values()]
+        states = [self.vector, self.exists, self.mask, self.guard]
+        types = {value.text: value.type for value in (*bound, *states) if value is not None}
+        pointers = [line.split()[0] for line in self.builder.allocations]
+        types |= dict.fromkeys([*self.bases.values(), *pointers], "ptr")
+        stored = self.stored.copy()
+        with self.scoped(), self.builder.apart(types):
+            yield
+        self.stored = stored  # what was allocated inside is the function's
+
+    @contextmanager
     def under(self, guard: LaneValue | None, mask: LaneValue | None) -> Iterator[None]:
         before = self.guard, self.mask
         self.guard, self.mask = guard, mask

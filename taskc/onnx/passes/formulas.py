@@ -180,10 +180,10 @@ class Formulas:
         }
         self._numbers: dict[tuple[str, object], int] = {}
 
-    def cone(self, name: str) -> list[Node]:
-        """The nodes that a tensor's formulas may cover, from the last one on."""
+    def cone(self, name: str, x: str = "") -> list[Node]:
+        """The nodes that a tensor's formulas may cover, or its formula in x, from the last one on."""
         cone: list[Node] = []
-        level, seen = [name], {name}
+        level, seen = [name], {name, x}
         for _ in range(_DEEPEST):
             nodes = [self._makers[output] for output in level if output in self._makers]
             cone += nodes
@@ -192,15 +192,15 @@ class Formulas:
             seen.update(level)
         return cone
 
-    def keeps_shape(self, cone: Sequence[Node], x: str) -> bool:
-        """Whether a formula of x alone has its shape: a constant with an axis would add one to a scalar."""
+    def keeps_shape(self, name: str, x: str) -> bool:
+        """Whether a tensor that is a formula of x alone has its shape: a constant with an axis adds one to a scalar."""
         value = self.graph.values.get(x)
         if value is not None and value.shape:
             return True
         constants = [
             self.graph.constants[name]
-            for n in cone
-            for name in n.inputs
+            for node in self.cone(name, x)
+            for name in node.inputs
             if name in self.graph.constants
         ]
         return not any(array.ndim for array in constants)

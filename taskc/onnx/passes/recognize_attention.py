@@ -9,7 +9,8 @@
 
 The scores are then never stored. Any scale matches, of the scores or of q and k. A mask may be added, or Where picks
 the score or a number far below all scores. IsNaN and Where after Softmax, which give zeros to a query that sees no key,
-are redundant: attention does that. Without them such a query also gets zeros now, and not NaN. Keys and values that
+are redundant: attention does that. Without them such a query also gets zeros now, and not NaN. PyTorch writes the usual
+scale, of the width of a head, as factors of q and k that are computed from the shape of q. Keys and values that
 Unsqueeze, Expand and Reshape repeat for several heads are read without repeating them. Whether the shapes fit is known
 only when the node is built; if they don't, the products are computed as before.
 """
@@ -17,6 +18,7 @@ only when the node is built; if they don't, the products are computed as before.
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from taskc.dataclass import dataclass
 from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
 from taskc.operators.graph import Graph, Node
 
+_BEYOND = 1 << 30  # an end of a slice that is after all axes
 _UNSEEN = -1e30  # replacing a score by this, or adding it, gives the same result
 
 
@@ -62,7 +65,7 @@ class _Found:
     k: _Keys
     v: str
     mask: _Mask
-    scale: float
+    scale: float | None  # None: the usual one
     axis: int
 
 
@@ -79,15 +82,21 @@ def _found(tensors: Tensors, node: Node) -> _Found | None:
     product = tensors.made_by("MatMul", scores)
     if product is None:
         return None
-    of_q, q = _unscaled(tensors, product.inputs[0])
-    of_k, columns = _unscaled(tensors, product.inputs[1])
+    if (usual := _by_width(tensors, *product.inputs)) is None:
+        of_q, q = _unscaled(tensors, product.inputs[0])
+        of_k, columns = _unscaled(tensors, product.inputs[1])
+        scale *= of_q * of_k
+    else:
+        q, columns = usual
+        if scale != 1:
+            return None
     k, v = _turned(tensors, columns), node.inputs[1]
     if k is None:
         return None
     few_k, few_v = _of_groups(tensors, k.name, k.shape), _of_groups(tensors, v)
     if not k.order and few_k and few_v:
         k, v = _Keys(few_k), few_v
-    return _Found(q, k, v, mask, scale * of_q * of_k, axis)
+    return _Found(q, k, v, mask, scale if usual is None else None, axis)
 
 
 def _attention(made: Rewriting, node: Node, found: _Found) -> Node:
@@ -104,9 +113,10 @@ def _attention(made: Rewriting, node: Node, found: _Found) -> Node:
         zero = made.constant(f"{node.outputs[0]}/zero", np.zeros_like(nothing))
         mask = made.add(picked, "Where", [condition, zero, number])
     inputs = (found.q, k, found.v, *([mask] if mask else []))
-    return replaced(
-        node, "Attention", inputs, domain="taskc", version=1, scale=found.scale, axis=found.axis
-    )
+    attributes: dict[str, Any] = {"axis": found.axis}
+    if found.scale is not None:
+        attributes["scale"] = found.scale
+    return replaced(node, "Attention", inputs, domain="taskc", version=1, **attributes)
 
 
 def _softmax(tensors: Tensors, name: str) -> Node | None:
@@ -161,6 +171,29 @@ def _unscaled(tensors: Tensors, name: str) -> tuple[float, str]:
     return 1.0, name
 
 
+def _by_width(tensors: Tensors, *scaled: str) -> tuple[str, str] | None:
+    """Queries and keys that are each scaled by sqrt(1 / sqrt(width of the queries))."""
+    plain = []
+    for name in scaled:
+        product = tensors.made_by("Mul", name)
+        factor = product and tensors.made_by("Sqrt", product.inputs[1])
+        inverse = factor and tensors.made_by("Div", _uncast(tensors, factor.inputs[0]))
+        root = inverse and tensors.made_by("Sqrt", inverse.inputs[1])
+        if product is None or inverse is None or root is None:
+            return None
+        plain.append(product.inputs[0])
+        width = _slice_of_shape(tensors, _uncast(tensors, root.inputs[0]))
+        if tensors.number(inverse.inputs[0]) != 1 or width != (plain[0], -1, None):
+            return None
+    return plain[0], plain[1]
+
+
+def _uncast(tensors: Tensors, name: str) -> str:
+    while (cast := tensors.made_by("Cast", name)) is not None:
+        name = cast.inputs[0]
+    return name
+
+
 def _turned(tensors: Tensors, columns: str) -> _Keys | None:
     """Keys by rows, of four axes, from a tensor that has them by columns."""
     if (node := tensors.made_by("Transpose", columns)) is not None:
@@ -175,12 +208,46 @@ def _turned(tensors: Tensors, columns: str) -> _Keys | None:
     joined = stack and tensors.made_by("Reshape", stack.inputs[0])
     if apart is None or stack is None or joined is None:
         return None
+    x, is_turned = joined.inputs[0], stack.attributes.get("perm") == [0, 2, 1]
+    second, last = (x, -2, -1), (x, -1, None)
+    sizes = [_sizes(tensors, node.inputs[1]) for node in (joined, apart)]
+    if is_turned and sizes == [[-1, second, last], [(x, 0, -2), last, second]]:
+        return _Keys(x)
     shape, parts = tensors.integers(joined.inputs[1]), tensors.integers(apart.inputs[1])
-    if stack.attributes.get("perm") != [0, 2, 1] or shape is None or parts is None:
+    if not is_turned or shape is None or parts is None:
         return None
     if len(shape) != 3 or len(parts) != 4 or shape[1:] != parts[:1:-1] or min(parts) < 1:
         return None
     return _Keys(joined.inputs[0], shape=(*parts[:2], parts[3], parts[2]))
+
+
+_Sizes = list[int | tuple[str, int, int | None] | None]
+
+
+def _sizes(tensors: Tensors, name: str) -> _Sizes:
+    """The joined parts of a computed shape: numbers, and the slices of tensors' shapes."""
+    joined = tensors.made_by("Concat", name)
+    sizes: _Sizes = []
+    for part in () if joined is None else joined.inputs:
+        sizes += tensors.integers(part) or [_slice_of_shape(tensors, part)]
+    return sizes
+
+
+def _slice_of_shape(tensors: Tensors, name: str) -> tuple[str, int, int | None] | None:
+    """The tensor, the first axis, and the one after the last, from which a slice of a shape is."""
+    part = tensors.made_by("Slice", name)
+    shape = part and tensors.made_by("Shape", part.inputs[0])
+    if part is None or shape is None or shape.attributes.get("start") or "end" in shape.attributes:
+        return None
+    bounds = [tensors.integers(name) for name in part.inputs[1:]]
+    match bounds:
+        case [[first], [end], *rest] if rest in ([], [[0]], [[0], [1]]):
+            return (
+                shape.inputs[0],
+                max(first, 0) if first < -_BEYOND else first,
+                None if end >= _BEYOND else end,
+            )
+    return None
 
 
 def _of_groups(tensors: Tensors, name: str, needed: tuple[int, ...] = ()) -> str | None:

@@ -63,7 +63,9 @@ def _recognized(formulas: Formulas, node: Node) -> Node:
     for x in dict.fromkeys(name for inner in cone for name in inner.inputs) if functions else ():
         formula = formulas.of(node.outputs[0], x)
         for function in functions:
-            if formulas.keeps_shape(cone, x) and same(formula, _gelu(formulas, function, x)):
+            if formulas.keeps_shape(node.outputs[0], x) and same(
+                formula, _gelu(formulas, function, x)
+            ):
                 way = _APPROXIMATIONS[function]
                 return replaced(node, "Gelu", (x,), version=20, approximate=way)
     return node

@@ -26,6 +26,7 @@ BATCHES, HEADS, SIDE = (
     4,
 )  # as many heads as queries, keys and features: each lookalike has shapes that fit
 LEAST = float(np.finfo(np.float32).min)
+END = np.iinfo(np.int64).max
 
 
 class Net:
@@ -49,6 +50,16 @@ class Net:
 
     def turned(self, k: str = "k", perm: tuple[int, ...] = (0, 1, 3, 2)) -> str:
         return self.add("Transpose", k, perm=[*perm])
+
+    def extents(self, of: str, first: int, end: int) -> str:
+        bounds = [self.constant([place], np.int64) for place in (first, end)]
+        return self.add("Slice", self.add("Shape", of), *bounds)
+
+    def by_width(self, name: str, of: str = "q", root: str = "Sqrt") -> str:
+        """Scaled by sqrt(1 / sqrt(width)), with the width of a tensor."""
+        width = self.add("Cast", self.extents(of, -1, END), to=TensorProto.FLOAT)
+        inverse = self.add("Div", self.constant([1]), self.add(root, width))
+        return self.add("Mul", name, self.add("Sqrt", inverse))
 
     def scores(self) -> str:
         return self.add("Mul", self.add("MatMul", "q", self.turned()), self.constant(0.5))
@@ -151,6 +162,23 @@ def stacked(net: Net) -> str:
     return net.attended(net.add("MatMul", "q", net.add("Reshape", turned, shape)))
 
 
+def stacked_by_shapes(net: Net, of: str = "k", ends: tuple[int, int] = (-1, -2)) -> str:
+    """As PyTorch turns keys of open extents."""
+    batches, rows, columns = (
+        net.extents(of, *bounds) for bounds in ((-END - 1, -2), (-2, -1), (-1, END))
+    )
+    last = {-1: columns, -2: rows}
+    whole = net.add("Concat", net.constant([-1], np.int64), rows, columns, axis=0)
+    stack = net.add("Transpose", net.add("Reshape", "k", whole), perm=[0, 2, 1])
+    shape = net.add("Concat", batches, *[last[end] for end in ends], axis=0)
+    return net.attended(net.add("MatMul", "q", net.add("Reshape", stack, shape)))
+
+
+def scaled_by_width(net: Net) -> str:
+    """As PyTorch's older exporter writes the usual scale."""
+    return net.attended(net.add("MatMul", net.by_width("q"), net.by_width(net.turned(), "q")))
+
+
 def grouped(net: Net) -> str:
     """Two heads of keys and values for four of queries."""
     repeated = []
@@ -166,7 +194,8 @@ def grouped(net: Net) -> str:
 
 WAYS = [
     plain, scaled, divided, both_scaled, added, added_of_two_axes, causal, boolean, picked,
-    picked_or_least, guarded, behind_copies, from_rows, stacked, grouped,
+    picked_or_least, guarded, behind_copies, from_rows, stacked, stacked_by_shapes, scaled_by_width,
+    grouped,
 ]  # fmt: skip
 
 
@@ -254,7 +283,25 @@ def shares_moved(net: Net) -> str:
     return net.add("MatMul", net.add("Add", shares, net.constant(1)), "v")
 
 
+def stacked_by_other_shapes(net: Net) -> str:
+    return stacked_by_shapes(net, of="v")
+
+
+def stacked_and_reshaped(net: Net) -> str:
+    return stacked_by_shapes(net, ends=(-2, -1))
+
+
+def scaled_by_other_width(net: Net) -> str:
+    return net.attended(net.add("MatMul", net.by_width("q"), net.by_width(net.turned(), "v")))
+
+
+def scaled_by_exponential(net: Net) -> str:
+    q = net.by_width("q", root="Exp")
+    return net.attended(net.add("MatMul", q, net.by_width(net.turned(), root="Exp")))
+
+
 LOOKALIKES = [
+    stacked_by_other_shapes, stacked_and_reshaped,
     of_other_axis, of_logarithms, without_a_turn, scaled_behind_the_mask, scaled_by_head,
     divided_by_scores, multiplied_mask, mask_taken_off, picked_where_false, picked_or_few,
     guarded_against_infinity, guarded_by_one, values_first, shares_moved, two_masks,

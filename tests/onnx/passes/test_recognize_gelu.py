@@ -99,6 +99,15 @@ def test_of_what_other_nodes_make_and_read() -> None:
     assert operators(net.model(sums, one)) == ["Add", "Div", "Erf", "Add", "Gelu", "Mul", "Add"]
 
 
+def test_after_a_bias() -> None:
+    """The bias has an axis, and no shape of the sum is known; Gelu's own constants have none."""
+    net = Net()
+    net.constants["bias"] = np.zeros(40, np.float32)
+    total = net("Add", "x", "bias")
+    one = net("Add", net("Erf", net("Div", total, math.sqrt(2))), 1)
+    assert operators(net.model(net("Mul", net("Mul", total, one), 0.5))) == ["Add", "Gelu"]
+
+
 def of_two_tensors(net: Net) -> str:
     return net("Mul", net("Mul", "y", net("Add", net("Erf", net("Div", "x", 1.41421356)), 1)), 0.5)
 

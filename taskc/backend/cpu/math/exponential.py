@@ -364,7 +364,7 @@ def erf(x: Term) -> Term:
 
 def gelu(x: Term) -> Term:
     """x Phi(x) = max(x, 0) - |x| Phi(-|x|), which has the sign of x and cancels nowhere."""
-    if x.dtype is not f32:
+    if x.dtype is not f32 or x.elementwise.builder.bits < 512:  # lookups would be gathers
         return _gelu(x)
     # Beyond the last piece a positive number loses less than half an ulp.
     end = (len(LOST[0]) - 0.75) * LOST_WIDTH
