@@ -123,6 +123,7 @@ from taskc.runtime.settings import VERSION
 if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
+    from taskc.gradients import gradient, value_and_gradient
     from taskc.lang import cuda
     from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
     from taskc.programs.definition import ProgramDefinition, program, trace
@@ -233,6 +234,7 @@ __all__ = [
     "fmod",
     "function",
     "gelu",
+    "gradient",
     "hardswish",
     "i4",
     "i8",
@@ -304,6 +306,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "value_and_gradient",
     "where",
     "worker",
 ]
@@ -323,6 +326,7 @@ _LOADED_LATER = {
     "device": "taskc.device",
     "empty": "taskc.programs.body",
     "finish_compiling": "taskc.runtime.targets",
+    "gradient": "taskc.gradients",
     "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
@@ -336,6 +340,7 @@ _LOADED_LATER = {
     "torch": "taskc.torch",
     "trace": "taskc.programs.definition",
     "tune": "taskc.tune",
+    "value_and_gradient": "taskc.gradients",
 }
 _MODULES = ("cuda", "device", "jax", "onnx", "torch", "tune")
 

@@ -28,7 +28,11 @@ def computation(
     loc: Location,
 ) -> TensorHandle:
     """Record a computation of an expression; `arguments` has the handle of each tensor, and each scalar, in it."""
-    named = {node.tensor if isinstance(node, ir.Read) else node for node in walk(value) if isinstance(node, ir.Read | Variable)}
+    named = {
+        node.tensor if isinstance(node, ir.Read) else node
+        for node in walk(value)
+        if isinstance(node, ir.Read | Variable)
+    }
     used = [item for item in arguments if item in named]
     own: dict[Tensor | Variable, Any] = {
         item: replace(item, name=f"{item.name}_{place}", role="in")

@@ -177,11 +177,11 @@ class _Adjoints:
     """The gradients of an expression's parts: for each a sum under each list of conditions."""
 
     def __init__(self) -> None:
-        self.of_part: dict[int, dict[tuple[int, ...], tuple[tuple[Expression, ...], Expression]]] = {}
+        self.of_part: dict[
+            int, dict[tuple[int, ...], tuple[tuple[Expression, ...], Expression]]
+        ] = {}
 
-    def give(
-        self, node: Expression, conditions: tuple[Expression, ...], value: Expression
-    ) -> None:
+    def give(self, node: Expression, conditions: tuple[Expression, ...], value: Expression) -> None:
         if not node.dtype.is_float:
             return
         sums, key = self.of_part.setdefault(id(node), {}), tuple(map(id, conditions))

@@ -60,7 +60,10 @@ class _Turning:
     """
 
     def __init__(
-        self, indices: Sequence[Expression], shape: Sequence[Extent], unknown: dict[Variable, Extent]
+        self,
+        indices: Sequence[Expression],
+        shape: Sequence[Extent],
+        unknown: dict[Variable, Extent],
     ) -> None:
         self.result = Turned(tuple([Variable(f"e{axis}") for axis in range(len(shape))]))
         self.shape = shape

@@ -18,8 +18,8 @@ from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import Function, Value, wide
 from taskc.lang.definition import Definition
 from taskc.lang.sizes import OfSizes
-from taskc.operators.operands import converted, kernel_of
 from taskc.operators.op import op
+from taskc.operators.operands import converted, kernel_of
 from taskc.operators.products import rows_times
 from taskc.operators.tensors import computed
 from taskc.programs.tracing import TensorHandle, current_trace
@@ -59,26 +59,30 @@ class Pullback:
             if isinstance(handle, TensorHandle):
                 sizes |= dict(zip(parameter.argument_shape, handle.tensor.shape, strict=True))  # type: ignore[union-attr]
         expression = extent.over(lambda dimension: own[dimension])
-        return trace.number(substitute(expression, {a: b for a, b in sizes.items() if a in own.values()}))
+        return trace.number(
+            substitute(expression, {a: b for a, b in sizes.items() if a in own.values()})
+        )
 
 
 Rule = Callable[[Pullback], Gradients]
-RULES: dict[type, Rule] = {}
-EQUIVALENTS: dict[type, Callable[[Any], "Definition | None"]] = {}
+Condition = Callable[[Any], bool]
+RULES: dict[type, tuple[Rule, Condition]] = {}
+EQUIVALENTS: dict[type, Callable[[Any], Definition | None]] = {}
 
 
-def rule(problem: type) -> Callable[[Rule], Rule]:
-    """Register the rule of a class of problems."""
+def rule(problem: type, where: Condition = lambda problem: True) -> Callable[[Rule], Rule]:
+    """Register the rule of a class of problems, or of those where a condition holds."""
 
     def register(function: Rule) -> Rule:
-        RULES[problem] = function
+        RULES[problem] = function, where
         return function
 
     return register
 
 
 def rule_of(problem: object) -> Rule | None:
-    return RULES.get(type(problem))
+    function, where = RULES.get(type(problem), (None, None))
+    return function if where is not None and where(problem) else None
 
 
 def equivalent_of(problem: object) -> Definition | None:
@@ -109,7 +113,7 @@ def product(x: TensorHandle, y: TensorHandle, turned_x: bool, turned_y: bool) ->
     return made
 
 
-@rule(matmul.Problem)
+@rule(matmul.Problem, lambda problem: problem.activation is None and not problem.scale)
 def of_products(call: Pullback) -> Gradients:
     problem, (a, b, *_), g = call.problem, call.inputs, call.gradient
     turned_a, turned_b = problem.transpose_a, problem.transpose_b
@@ -132,7 +136,9 @@ def of_products(call: Pullback) -> Gradients:
     if problem.bias:
         others = [axis for axis in range(len(g.shape)) if axis != features]
         offset: TensorHandle = call.inputs[2]
-        gradients.append(converted(op.ReduceSum(converted(g, offset.dtype), others, keepdims=0), offset.dtype))
+        gradients.append(
+            converted(op.ReduceSum(converted(g, offset.dtype), others, keepdims=0), offset.dtype)
+        )
     if problem.residual:
         gradients.append(g)
     return gradients
@@ -167,15 +173,15 @@ def _plain_product(problem: matmul.Problem) -> Definition | None:
     plain = replace(
         problem, bias=False, scale=False, residual=False, activation=None, result=problem.total
     )
-    a, b, _, made = problem.types
+    left, right, _, made = problem.types
     operator = matmul.BATCH_MATMUL if any(problem.batch) else matmul.MATMUL
     kernel = operator.build(plain, None, tc.machine())
     epilogue, shape = problem.epilogue, made.shape
 
     @tc.program
     def with_epilogue(
-        a: tc.typed[a],
-        b: tc.typed[b],
+        a: tc.typed[left],
+        b: tc.typed[right],
         offsets: tc.typed[offsets],
         scales: tc.typed[scales],
         residual: tc.typed[residual],
@@ -247,7 +253,9 @@ def _normalized(call: Pullback, x: TensorHandle, y: TensorHandle, g: TensorHandl
         )
     gradients = [of_x]
     if problem.scaled:
-        gradients.append(_of_parameter(call, computed(shape, lambda r, c, i: g[r, c, i] * z[r, c, i])))
+        gradients.append(
+            _of_parameter(call, computed(shape, lambda r, c, i: g[r, c, i] * z[r, c, i]))
+        )
     if problem.shifted:
         gradients.append(_of_parameter(call, g))
     return gradients
@@ -271,7 +279,7 @@ _ROWS: dict[str, Callable[..., Gradients]] = {
 # Reductions and scans.
 
 
-@rule(reductions.Problem)
+@rule(reductions.Problem, lambda problem: problem.operator not in reductions.problem.PLACES)
 def of_reductions(call: Pullback) -> Gradients:
     """Of several largest numbers each has an equal share, as of PyTorch's amax."""
     problem, (x,) = call.problem, call.inputs
@@ -286,13 +294,19 @@ def of_reductions(call: Pullback) -> Gradients:
         count = apart * along_ if operator == "mean" else 1
         made = computed(
             view, lambda a, p, b, q, c: (g[a, 0, b, 0, c].to(total) / total(count)).to(dtype)
-        ) if operator == "mean" else computed(view, lambda a, p, b, q, c: g[a, 0, b, 0, c].to(dtype))  # fmt: skip
+        )
     elif operator in ("max", "min"):
-        is_it = computed(view, lambda a, p, b, q, c: total(1) if whole[a, p, b, q, c] == y[a, 0, b, 0, c].to(dtype) else total(0))
+        is_it = computed(
+            view,
+            lambda a, p, b, q, c: (
+                total(1) if whole[a, p, b, q, c] == y[a, 0, b, 0, c].to(dtype) else total(0)
+            ),
+        )
         ties: TensorHandle = op.ReduceSum(is_it, [1, 3], keepdims=1)
+        shares = computed(kept, lambda *at: g[at].to(total) / ties[at])
         made = computed(
-            view, lambda a, p, b, q, c: (is_it[a, p, b, q, c] * g[a, 0, b, 0, c].to(total) / ties[a, 0, b, 0, c]).to(dtype)
-        )  # fmt: skip
+            view, lambda a, p, b, q, c: (is_it[a, p, b, q, c] * shares[a, 0, b, 0, c]).to(dtype)
+        )
     else:
         made = _of_factors(whole, g)
     return [made.reshape(*x.shape)]
@@ -306,7 +320,9 @@ def _of_factors(x: TensorHandle, g: TensorHandle) -> TensorHandle:
         computed(view, lambda *at: total(1) if x[at] == dtype(0) else total(0)), [1, 3], keepdims=1
     )
     others = op.ReduceProd(
-        computed(view, lambda *at: total(1) if x[at] == dtype(0) else x[at].to(total)), [1, 3], keepdims=1
+        computed(view, lambda *at: total(1) if x[at] == dtype(0) else x[at].to(total)),
+        [1, 3],
+        keepdims=1,
     )
     share = tc.function(
         lambda value, count, product: (
@@ -324,7 +340,7 @@ def _of_factors(x: TensorHandle, g: TensorHandle) -> TensorHandle:
     )
 
 
-@rule(scans.Problem)
+@rule(scans.Problem, lambda problem: problem.operator == "sum")
 def of_scans(call: Pullback) -> Gradients:
     """Sums in the other direction."""
     problem, (x,) = call.problem, call.inputs
@@ -334,7 +350,7 @@ def of_scans(call: Pullback) -> Gradients:
     return [made.reshape(*x.shape)]
 
 
-@rule(transpose.Problem)
+@rule(transpose.Problem, lambda problem: not problem.digits)
 def of_transposes(call: Pullback) -> Gradients:
     order = call.problem.order
     back = [order.index(axis) for axis in range(len(order))]
@@ -373,7 +389,6 @@ def _plain_attention(problem: attention.Problem) -> Definition | None:
     dtype, least = problem.dtype, wide(problem.dtype).minimum / 2
     limits, is_seen, added = problem.limits, problem.is_seen, problem.added
     is_causal, cap, factor = problem.offset is not None, problem.cap, problem.factor
-    extra_of = attention.problem.present
     mask_kind = None if problem.mask is None else problem.mask.dtype
 
     @tc.function
@@ -394,7 +409,7 @@ def _plain_attention(problem: attention.Problem) -> Definition | None:
         lengths: tc.typed[counts],
         y: tc.out[made],
     ) -> None:
-        extra = extra_of(mask, lengths, ())
+        extra = (mask[0] if mask else None, lengths[0] if lengths else None, None)
         features, results = problem.features, problem.results
         scores = product(
             q.reshape(pairs, together, features), k.reshape(pairs, count, features), False, True
@@ -413,7 +428,9 @@ def _plain_attention(problem: attention.Problem) -> Definition | None:
         shares = op.Softmax(whole, axis=-1)
         seen = computed(
             shares.shape,
-            lambda b, h, i, j: (shares[b, h, i, j] if sees(extra, b, h, i, j) else total(0)).to(dtype),
+            lambda b, h, i, j: (shares[b, h, i, j] if sees(extra, b, h, i, j) else total(0)).to(
+                dtype
+            ),
         )
         rows = product(
             seen.reshape(pairs, together, count), v.reshape(pairs, count, results), False, False

@@ -12,42 +12,43 @@ from typing import Any
 import numpy as np
 
 import taskc as tc
-from taskc import CompileError
 from taskc.gradients.rules import Gradients, Pullback, product, rule
 from taskc.kernels import convolution, pooling
-from taskc.operators.operands import converted
 from taskc.operators.op import op
+from taskc.operators.operands import converted
 from taskc.operators.tensors import computed
 from taskc.programs.tracing import Element, TensorHandle
 
 
-@rule(convolution.Problem)
+def _is_plain(problem: Any) -> bool:
+    return problem.activation is None and not (problem.scale or problem.in_place or problem.packed)
+
+
+@rule(convolution.Problem, _is_plain)
 def of_convolutions(call: Pullback) -> Gradients:
     problem, (given, filters, *further) = call.problem, call.inputs
-    if problem.activation is not None or problem.scale or problem.in_place:
-        raise CompileError("there is no rule for a convolution with an activation, a scale, or in place")
     x, y = nchw(given, problem.order), nchw(call.gradient, problem.results)
     x, y = cropped(x, problem.channels), cropped(y, problem.features)
-    w = filters if not problem.packed else None
     letters = problem.filters
-    if w is not None:
-        w = op.Transpose(w, perm=_order(letters, "IOHW" if problem.transposed else "OIHW", len(w.shape)))
+    source = "IOHW" if problem.transposed else "OIHW"
+    w = op.Transpose(filters, perm=_order(letters, source, len(filters.shape)))
     windows = _Windows(problem, len(x.shape) - 2)
     gradients: list[TensorHandle | None] = [None, None]
     if call.wanted[0]:
-        if w is None:
-            raise CompileError("there is no gradient of the images of a convolution with packed filters")
         of_x = windows.back(x, y, w)
         gradients[0] = like(padded(of_x, given, problem.order), problem.order)
-    if call.wanted[1] and w is not None:
+    if call.wanted[1]:
         image, of_image = (y, x) if problem.transposed else (x, y)
         of_w = windows.of_filters(image, of_image)
-        source = "IOHW" if problem.transposed else "OIHW"
         of_w = op.Transpose(of_w, perm=_order(source, letters, len(of_w.shape)))
         gradients[1] = converted(of_w, filters.dtype)
     if problem.bias:
         axes = [0, *range(2, len(y.shape))]
-        gradients.append(converted(op.ReduceSum(converted(y, further[0].dtype), axes, keepdims=0), further[0].dtype))
+        gradients.append(
+            converted(
+                op.ReduceSum(converted(y, further[0].dtype), axes, keepdims=0), further[0].dtype
+            )
+        )
     if problem.residual:
         gradients.append(call.gradient)
     return gradients
@@ -104,10 +105,12 @@ class _Windows:
         def pixel(group: Element, channel: Element, *rest: Element) -> Any:
             tap, at = rest[:taps], rest[taps + 1 :]
             place = tuple(at[n] * stride[n] + tap[n] * dilation[n] - before[n] for n in axes)
-            inside = all(0 <= place[n] and place[n] < extents[n] for n in axes)
+            inside = all(place[n] >= 0 and place[n] < extents[n] for n in axes)
             return image[(rest[taps], group * own + channel, *place)] if inside else dtype(0)
 
-        columns = computed((groups, own, *self.size, images, *counts), tc.function(pixel), "columns")
+        columns = computed(
+            (groups, own, *self.size, images, *counts), tc.function(pixel), "columns"
+        )
         turned = computed(
             (groups, others, images, *counts),
             lambda group, feature, n, *at: result[(n, group * others + feature, *at)],
@@ -120,7 +123,10 @@ class _Windows:
         for size in self.size:
             wide = wide * size
         made = product(
-            turned.reshape(groups, others, pixels), columns.reshape(groups, wide, pixels), False, True
+            turned.reshape(groups, others, pixels),
+            columns.reshape(groups, wide, pixels),
+            False,
+            True,
         )
         return made.reshape(features, own, *self.size)
 
@@ -170,15 +176,13 @@ def padded(x: TensorHandle, given: TensorHandle, order: str) -> TensorHandle:
 # Poolings.
 
 
-@rule(pooling.Problem)
+@rule(pooling.Problem, lambda problem: problem.is_sized)
 def of_poolings(call: Pullback) -> Gradients:
     """Of several largest numbers of a window the first one has its gradient, as in PyTorch."""
     problem, (given,) = call.problem, call.inputs
     x, g = nchw(given, problem.order), nchw(call.gradient, problem.results)
     x, g = cropped(x, problem.channels), cropped(g, problem.channels)
     windows, counts = _Windows(problem, 2), g.shape[2:]
-    if not all(isinstance(n, int) for n in (*windows.size, *x.shape[2:])):
-        raise CompileError("there is no rule for a pooling whose height or width is known only at a call")
     if problem.operator == "max":
         made = _of_largest(x, g, windows, counts)
     else:
@@ -196,7 +200,11 @@ def _shares(
     for axis, extent in enumerate(extents):
         first = np.arange(g.shape[2 + axis]) * windows.stride[axis] - windows.before[axis]
         at = first[:, None] + np.arange(windows.size[axis]) * windows.dilation[axis]
-        low, high = (-windows.before[axis], extent + windows.behind[axis]) if problem.counts_padding else (0, extent)
+        low, high = (
+            (-windows.before[axis], extent + windows.behind[axis])
+            if problem.counts_padding
+            else (0, extent)
+        )
         numbers.append(((at >= low) & (at < high)).sum(1))
     count = np.maximum(numbers[0][:, None] * numbers[1], 1).astype(g.dtype.numpy)
     counts = tc.constant(count)

@@ -1,4 +1,4 @@
-"""A program as calls one after another, each of which writes memory of its own, so that calls can be gone through backwards.
+"""A program as calls one after another, each of which writes memory of its own: so one can go through them backwards.
 
     for t in tc.steps(2): tc.compute(n, lambda i: x[i] * a[t], out=x)
 ->
@@ -99,7 +99,11 @@ def nodes_of(steps: Sequence[Step]) -> Iterator[Node]:
         whole = first and first.invocation
         if whole is not None and whole.definition is not None:
             own = whole.definition.ir
-            inner = (1, 0) if isinstance(own, Kernel) else (len(own.calls), _first_call(own.calls[0])[1])
+            inner = (
+                (1, 0)
+                if isinstance(own, Kernel)
+                else (len(own.calls), _first_call(own.calls[0])[1])
+            )
             if depth == inner[1]:
                 yield Node(whole.definition, whole.arguments, tuple(left[: inner[0]]), first.loc)
                 del left[: inner[0]]
@@ -135,7 +139,11 @@ class Straight:
     """
 
     def __init__(
-        self, trace: Trace, program: Program, on_path: Callable[[Node], bool], equivalent: Equivalent
+        self,
+        trace: Trace,
+        program: Program,
+        on_path: Callable[[Node], bool],
+        equivalent: Equivalent,
     ) -> None:
         self.trace = trace
         self.program = program
@@ -211,7 +219,9 @@ class Straight:
             called = simpler or callee
             returned = traced_call(trace, called.ir, {}, inputs, {}, node.loc, called)
             trace.kernels |= {id(kernel.ir): kernel for kernel in called.kernels}
-        results = [] if returned is None else [*returned] if isinstance(returned, tuple) else [returned]
+        results = (
+            [] if returned is None else [*returned] if isinstance(returned, tuple) else [returned]
+        )
         changed, made = iter(written), iter(results)
         for own, given in node.outputs:
             self.write(given, next(changed if own.role == "inout" else made), node.loc)
@@ -228,7 +238,8 @@ class Straight:
             own = replace(tensor, role=role)
             steps = exchanged(steps, tensor, own)
             views = {
-                name: replace(view, of=own) if view.of is tensor else view for name, view in views.items()
+                name: replace(view, of=own) if view.of is tensor else view
+                for name, view in views.items()
             }
             parameters.append(own)
             if role == "in":
@@ -239,7 +250,12 @@ class Straight:
                 arguments.append(self.trace.temporary(replace(tensor, loc=step.loc)))
         scalars = [item for item in self.program.parameters if isinstance(item, Variable)]
         program = Program(
-            "steps", (*scalars, *parameters), self.program.dimensions, (), steps, tuple(views.values())
+            "steps",
+            (*scalars, *parameters),
+            self.program.dimensions,
+            (),
+            steps,
+            tuple(views.values()),
         )
         inputs = [one for one, own in zip(arguments, parameters, strict=True) if not is_output(own)]
         outputs = [one for one, own in zip(arguments, parameters, strict=True) if is_output(own)]

@@ -20,7 +20,7 @@ from taskc.gradients.computations import added, computation, embedded, filled, z
 from taskc.gradients.derivatives import Term, terms
 from taskc.gradients.index_maps import Turned, turned
 from taskc.gradients.rules import Pullback, equivalent_of, rule_of
-from taskc.gradients.straight import Node, is_short, nodes_of, straightened
+from taskc.gradients.straight import Node, Straight, is_short, nodes_of, straightened
 from taskc.ir import nodes as ir
 from taskc.ir.build import conjunction, index, product
 from taskc.ir.nodes import Expression, Tensor, Variable
@@ -34,7 +34,6 @@ from taskc.lang.source import call_site, called_from
 from taskc.operators.op import op
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Computation, Loop, Program, Step
-from taskc.programs.record_call import traced_call
 from taskc.programs.trace_program import traced_with, value_of
 from taskc.programs.tracing import TensorHandle, Trace, current_trace
 
@@ -69,9 +68,7 @@ def _inner_nodes(steps: Sequence[Step]) -> Iterable[Node]:
             yield node
 
 
-def _closure(
-    reached: set[Tensor], flows: Sequence[tuple[set[Tensor], set[Tensor]]]
-) -> set[Tensor]:
+def _closure(reached: set[Tensor], flows: Sequence[tuple[set[Tensor], set[Tensor]]]) -> set[Tensor]:
     """The tensors that are reached from some, where a flow leads from each of its first to all of its second."""
     size = -1
     while size != len(reached):
@@ -102,9 +99,7 @@ def _check_wrt(program: ProgramDefinition, wrt: Sequence[str]) -> None:
         )
 
 
-def _parameter(
-    program: ProgramDefinition, name: str, among: Sequence[Any], role: str
-) -> Tensor:
+def _parameter(program: ProgramDefinition, name: str, among: Sequence[Any], role: str) -> Tensor:
     """The parameter of a name; an error where it can have no gradient."""
     item = next((item for item in among if item.name == name), None)
     named = [item.name for item in among if isinstance(item, Tensor) and item.dtype.is_float]
@@ -115,7 +110,9 @@ def _parameter(
         kind = named_type(item.dtype, item.shape) if isinstance(item, Tensor) else item.dtype
         raise CompileError(f"'{name}' is {kind}, and has no gradient", call_site(), hint)
     if item.layout is not None:
-        raise CompileError(f"'{name}' has a layout of its own: its gradient would be packed", call_site())
+        raise CompileError(
+            f"'{name}' has a layout of its own: its gradient would be packed", call_site()
+        )
     return item
 
 
@@ -141,6 +138,8 @@ def check_rules(program: ProgramDefinition, path: Path) -> None:
 def is_known(callee: Computation | Definition | None) -> bool:
     if callee is None or isinstance(callee, Computation):
         return callee is not None
+    if any(isinstance(item, Tensor) and item.role == "inout" for item in callee.ir.parameters):
+        return False
     if callee.gradient is not None:
         check_backward(callee, callee.gradient, callee.name, "taskc")
         return True
@@ -150,18 +149,21 @@ def is_known(callee: Computation | Definition | None) -> bool:
 def _described(node: Node) -> str:
     if node.callee is None:
         kind = type(node.steps[0]).__name__
-        return {"Loop": "a loop of many steps", "Branch": "a branch", "While": "a loop by a flag"}[kind]
+        return {"Loop": "a loop of many steps", "Branch": "a branch", "While": "a loop by a flag"}[
+            kind
+        ]
     return f"{node.callee.name}()"
 
 
 class _Walk:
     """One derivation: the straight program's tensors by their handles, and their gradients.
 
-    handles    of the tensors in the new program, which computes them again
+    calls      of the straight program, in the new one, which computes its tensors again
     gradients  the sum so far, of each memory that a gradient has come to
     """
 
     trace: Trace
+    calls: Straight
 
     def __init__(self, program: ProgramDefinition, of: str, wrt: Sequence[str]) -> None:
         self.definition = program
@@ -172,11 +174,10 @@ class _Walk:
         self.views = {view.tensor: view for view in self.source.views}
         chosen = [item for item in self.inputs if isinstance(item, Tensor) and item.name in wrt]
         self.path = Path(self.source, chosen, self.output)
-        self.handles: dict[Tensor, TensorHandle] = {}
         self.gradients: dict[Tensor, TensorHandle] = {}
 
     def program(self, with_value: bool) -> ProgramDefinition:
-        """The gradients, named grad_x; with the value before them. An output of several elements has an input grad_y."""
+        """The gradients, named grad_x, after the value; an output y of several elements adds an input grad_y."""
         of, loc = self.output, self.source.loc
         seed = Tensor(f"grad_{of.name}", of.dtype, of.shape, ir.GLOBAL, loc=loc)
         is_one = all(extent == 1 for extent in of.shape)
@@ -190,7 +191,7 @@ class _Walk:
             first = filled(trace, of, 1.0, loc) if is_one else trace.handle(seed)
             self.gradients[of] = first
             self.backward(nodes)
-            value = {of.name: self.handles[of]} if with_value else {}
+            value = {of.name: self.calls.read(of)} if with_value else {}
             return value | {f"grad_{name}": self.gradient_of(name) for name in self.wrt}
 
         name = f"{self.source.name}_gradient"
@@ -207,41 +208,17 @@ class _Walk:
 
     # Forwards.
 
-    def handle(self, tensor: Tensor) -> TensorHandle:
-        if tensor not in self.handles:
-            view = self.views[tensor]
-            self.handles[tensor] = self.trace.view(tensor, self.handle(view.of).tensor, view.offset)
-        return self.handles[tensor]
-
     def forward(self) -> list[Node]:
         """Record the calls again; returns those that a gradient goes through."""
-        trace = self.trace
-        for item in self.inputs:
-            if isinstance(item, Tensor):
-                self.handles[item] = trace.handle(item)
-        for tensor, array in self.source.constants:
-            trace.constants[tensor] = array
-            self.handles[tensor] = trace.handle(tensor)
-        trace.kernels |= {id(kernel.ir): kernel for kernel in self.definition.kernels}
-        nodes = []
-        for node in nodes_of(self.source.calls):
-            assert node.callee is not None
-            given = [self.value(one) for _, one in node.inputs]
-            callee = node.callee
-            called, known = (callee, None) if isinstance(callee, Computation) else (callee.ir, callee)
-            returned = traced_call(trace, called, {}, given, {}, node.loc, known)
-            results = returned if isinstance(returned, tuple) else (returned,)
-            outputs = [one for own, one in node.outputs if own.role == "out"]
-            self.handles |= dict(zip(outputs, results, strict=True))
-            for own, one in node.outputs:
-                if own.role == "inout":
-                    self.handles[one] = self.handle(one)
-            if self.path.is_through(node):
-                nodes.append(node)
-        return nodes
+        self.trace.kernels |= {id(kernel.ir): kernel for kernel in self.definition.kernels}
+        self.calls = Straight(self.trace, self.source, lambda node: False, lambda problem: None)
+        self.calls.run(self.source.calls)
+        return [node for node in nodes_of(self.source.calls) if self.path.is_through(node)]
 
     def value(self, argument: Tensor | Expression) -> Any:
-        return self.handle(argument) if isinstance(argument, Tensor) else value_of(self.trace, argument)
+        if isinstance(argument, Tensor):
+            return self.calls.read(argument)
+        return value_of(self.trace, argument)
 
     # Backwards.
 
@@ -282,7 +259,7 @@ class _Walk:
         handles = [self.value(one) for one in given]
         if callee.gradient is not None:
             backward = Backward(callee, callee.gradient)
-            kept = backward.kept(handles, tuple(map(self.handle, outputs)))
+            kept = backward.kept(handles, tuple(map(self.calls.read, outputs)))
             whole = [
                 filled(self.trace, one, 0.0, node.loc) if gradient is None else gradient
                 for one, gradient in zip(outputs, gradients, strict=True)
@@ -294,7 +271,7 @@ class _Walk:
             assert gradients[0] is not None
             wanted = tuple(map(self.wants, given))
             found = rule(
-                Pullback(callee, tuple(handles), self.handle(outputs[0]), gradients[0], wanted)
+                Pullback(callee, tuple(handles), self.calls.read(outputs[0]), gradients[0], wanted)
             )
         for argument, gradient in zip(given, found, strict=True):
             if gradient is not None and isinstance(argument, Tensor) and self.wants(argument):
@@ -348,14 +325,16 @@ class _Walk:
         updates = computation(
             self.trace, [*rows, *inner], [*leading, *trailing], value, arguments, name, loc
         )
-        outer = [
-            one for one in term.conditions if not any(node in trailing for node in walk(one))
-        ]
+        outer = [one for one in term.conditions if not any(node in trailing for node in walk(one))]
         digit = Variable("digit")
         place: Expression = index(0)
         for axis in reversed(range(depth)):
             at = _where(outer, _within(read.indices[axis], shape[axis]))
-            place = at if axis == depth - 1 else ir.Select(ir.Binary("==", digit, index(axis)), at, place)
+            place = (
+                at
+                if axis == depth - 1
+                else ir.Select(ir.Binary("==", digit, index(axis)), at, place)
+            )
         places = computation(
             self.trace, [*rows, depth], [*leading, digit], place, arguments, "places", loc
         )
@@ -394,4 +373,3 @@ def _within(at: Expression, extent: int | Expression) -> Expression:
     at = at if at.dtype is i64 else ir.Cast(at, i64)
     least = ir.Binary("max", at, index(0))
     return ir.Binary("min", least, ir.Binary("-", index(extent), index(1)))
-

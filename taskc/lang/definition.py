@@ -58,7 +58,7 @@ class Definition(SelfDescribed, ABC):
     packs       the sources of parameters with a layout, where these aren't of the parameter's own shape
     tuples      the parameters that are tuples, by name, with the names of their parts
     problem     the problem that it solves, of a template's kernel or program: rules of gradients are by problem
-    gradient    the kernel or program that computes the gradients of its inputs (taskc/backward.py); None if there is none
+    gradient    the kernel or program that computes the gradients of its inputs (taskc/backward.py), if it has one
     """
 
     kind: str

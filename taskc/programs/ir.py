@@ -84,7 +84,7 @@ Callee: TypeAlias = Kernel | Computation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Invocation:
-    """A call of a definition, as the traced program's author wrote it. The steps that a program was inlined to share one.
+    """A call of a definition, as the traced program's author wrote it; the steps that it was inlined to share one.
 
     arguments  one for each of the definition's parameters, as in a `Call`
     """
@@ -341,7 +341,9 @@ def exchanged(steps: Sequence[Step], old: Tensor, new: Tensor) -> tuple[Step, ..
         if isinstance(step, Call):
             whole = step.invocation
             if whole is not None and old in whole.arguments:
-                changed = invocations.get(id(whole)) or replace(whole, arguments=among(whole.arguments))
+                changed = invocations.get(id(whole)) or replace(
+                    whole, arguments=among(whole.arguments)
+                )
                 invocations[id(whole)] = changed
                 step = replace(step, invocation=changed)
             return replace(step, arguments=among(step.arguments)) if old in step.arguments else step

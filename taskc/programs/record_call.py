@@ -38,11 +38,11 @@ from taskc.ir.nodes import Binary, Expression, Kernel, Variable
 from taskc.ir.rewrite import substitute
 from taskc.ir.signature import Binding, Parameter, Size, named_type, outputs_of
 from taskc.ir.types import TensorType, i64
+from taskc.lang.definition import Definition
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import TensorPart, describe
 from taskc.programs.inlining import Inlining
-from taskc.lang.definition import Definition
 from taskc.programs.ir import (
     Call,
     Callee as Called,
