@@ -21,7 +21,8 @@ from taskc.programs.tracing import Element, TensorHandle
 
 
 def _is_plain(problem: Any) -> bool:
-    return problem.activation is None and not (problem.scale or problem.in_place or problem.packed)
+    has_more = problem.activation is not None or problem.scale or problem.in_place
+    return problem.is_sized and not has_more and not problem.packed
 
 
 @rule(convolution.Problem, _is_plain)
@@ -99,13 +100,13 @@ class _Windows:
         features, *counts = result.shape[1:]
         groups, dtype = self.groups, image.dtype
         own, others = channels // groups, features // groups
-        taps, axes = len(self.size), range(len(self.size))
+        taps = len(self.size)
         stride, dilation, before = self.stride, self.dilation, self.before
 
         def pixel(group: Element, channel: Element, *rest: Element) -> Any:
             tap, at = rest[:taps], rest[taps + 1 :]
-            place = tuple(at[n] * stride[n] + tap[n] * dilation[n] - before[n] for n in axes)
-            inside = all(place[n] >= 0 and place[n] < extents[n] for n in axes)
+            place = tuple(at[n] * stride[n] + tap[n] * dilation[n] - before[n] for n in range(taps))
+            inside = all(0 <= place[n] < extents[n] for n in range(taps))
             return image[(rest[taps], group * own + channel, *place)] if inside else dtype(0)
 
         columns = computed(

@@ -1,4 +1,4 @@
-"""Gradients as they are compiled: precision, the same bits on any number of threads, dimensions, and PyTorch's numbers."""
+"""Gradients as they are compiled: precision, the same bits on any number of threads, dimensions, PyTorch's numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def layer(dtype):
         made = tc.compute(x.shape, lambda i, j: x[i, j])
         out = op.MatMul(hidden, v)
         total = op.ReduceSum(
-            tc.compute(x.shape, lambda i, j: (out[i, j] + made[i, j]) * out[i, j]), [0, 1], keepdims=0
+            tc.compute(x.shape, lambda i, j: (out[i, j] + made[i, j]) * out[i, j]),
+            [0, 1],
+            keepdims=0,
         )
         return {"loss": tc.compute(1, lambda i: total[()])}
 
@@ -44,7 +46,9 @@ def arrays(seed=0):
     random = np.random.default_rng(seed)
     shapes = (40, 16), None, (16, 32), (32, 16), (16,), (16,)
     return [
-        random.integers(0, 40, 24) if shape is None else random.standard_normal(shape).astype(np.float32) * 0.3
+        random.integers(0, 40, 24)
+        if shape is None
+        else random.standard_normal(shape).astype(np.float32) * 0.3
         for shape in shapes
     ]
 
@@ -101,7 +105,10 @@ def test_attention_has_the_gradient_of_its_kernel():
     gradients = gradient(f, "out", ["q", "k", "v"])(*given, weights)
     for place, mine in enumerate(gradients):
         direction = random.standard_normal(mine.shape).astype(np.float32)
-        moved = [[x + s * direction * 1e-2 if at == place else x for at, x in enumerate(given)] for s in (1, -1)]
+        moved = [
+            [x + s * direction * 1e-2 if at == place else x for at, x in enumerate(given)]
+            for s in (1, -1)
+        ]
         there, back = (f(*one).astype(float) for one in moved)
         theirs = ((there - back) * weights).sum() / 2e-2
         assert abs((mine * direction).sum() - theirs) < 2e-3 * np.abs(mine * direction).sum()

@@ -136,7 +136,10 @@ def overwritten(self, tensor, gradient, loc):
 def stale(self, tensor, handle, loc):
     if tensor in self.views:
         view = self.view(tensor)
-        tensor, handle = view.of, straight.embedded(self.trace, handle, view, self.versions.get(view.of), loc)
+        tensor, handle = (
+            view.of,
+            straight.embedded(self.trace, handle, view, self.versions.get(view.of), loc),
+        )
     self.versions.setdefault(tensor, handle)
 
 
@@ -184,19 +187,15 @@ MISTAKES = {
     "remainders of strides are lost": ("strides", lambda: replaced(walk, "turned", turned_without("conditions"))),
     "the first version of memory is read": ("in place", lambda: mock.patch.object(straight.Straight, "write", stale)),
     "a part begins at 0": ("parts", lambda: mock.patch.object(straight.Straight, "view", other_offset)),
-    "a part is written where another one is": (
-        "parts", lambda: replaced(straight, "embedded", lambda old, t, part, view, rest, loc: old(t, part, straight.View(view.tensor, view.of), rest, loc)),
-    ),
+    "a part is written where another one is": ("parts", lambda: replaced(straight, "embedded", elsewhere)),
     "a loop's number stays 0": (
         "loop", lambda: mock.patch.object(straight, "range", lambda count: [0] * count, create=True),
     ),
     "all updates go to one place": (
-        "data", lambda: mock.patch.object(walk, "_within", lambda at, extent: ir.Constant(0, i64)),
+        "data", lambda: mock.patch.object(walk, "_within", return_value=ir.Constant(0, i64)),
     ),
-    "a factor isn't transposed": (
-        "product", lambda: replaced(rules, "product", lambda old, x, y, a, b: old(x, y, a, b) if a else old(x, y, a, not b)),
-    ),
-    "a repeated operand isn't summed": ("repeated", lambda: mock.patch.object(rules, "shrunk", lambda x, like: first_of(x, like))),
+    "a factor isn't transposed": ("product", lambda: replaced(rules, "product", upright)),
+    "a repeated operand isn't summed": ("repeated", lambda: mock.patch.object(rules, "shrunk", first_of)),
     "a bias has a factor": ("affine", lambda: scaled_rule(rules.matmul.Problem, 2.0, 2)),
     "the sums of softmax are missing": ("softmax", lambda: mock.patch.object(rules, "along", nothing)),
     "means are sums": ("norm", lambda: replaced(rules, "along", wrong_sums)),
@@ -204,10 +203,20 @@ MISTAKES = {
     "a mean isn't divided": ("mean", lambda: scaled_rule(rules.reductions.Problem, 4.0)),
     "a maximum's share goes to all": ("largest", lambda: scaled_rule(rules.reductions.Problem, 0.5)),
     "a scan goes the same way": ("scan", lambda: mock.patch.object(rules, "op", SameWay())),
-    "padding is on the other side": ("images", lambda: mock.patch.object(rules_images._Windows, "attributes", property(other_side))),
+    "padding is on the other side": (
+        "images", lambda: mock.patch.object(rules_images._Windows, "attributes", property(other_side)),
+    ),
     "dilations are ignored": ("images", lambda: replaced(rules_images._Windows, "of_filters", undilated)),
     "an average counts padding": ("average", lambda: mock.patch.object(rules_images, "_shares", counted)),
 }  # fmt: skip
+
+
+def elsewhere(old, trace, part, view, rest, loc):
+    return old(trace, part, straight.View(view.tensor, view.of), rest, loc)
+
+
+def upright(old, x, y, turned_x, turned_y):
+    return old(x, y, turned_x, turned_y if turned_x else not turned_y)
 
 
 def first_of(x, like):
@@ -226,7 +235,9 @@ class SameWay:
     def __getattr__(self, name):
         if name != "CumSum":
             return getattr(op, name)
-        return lambda x, axis, **options: op.CumSum(x, axis, **options | {"reverse": 1 - options["reverse"]})
+        return lambda x, axis, **options: op.CumSum(
+            x, axis, **options | {"reverse": 1 - options["reverse"]}
+        )
 
 
 def other_side(self):
