@@ -123,6 +123,7 @@ from taskc.runtime.settings import VERSION
 if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
+    from taskc.gradients import gradient, value_and_gradient
     from taskc.lang import cuda
     from taskc.onnx.bundled import save_bundle
     from taskc.onnx.session import compile
@@ -217,6 +218,7 @@ __all__ = [
     "fmod",
     "function",
     "gelu",
+    "gradient",
     "hardswish",
     "i4",
     "i8",
@@ -288,6 +290,7 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "value_and_gradient",
     "where",
     "worker",
 ]
@@ -307,6 +310,7 @@ _LOADED_LATER = {
     "device": "taskc.device",
     "empty": "taskc.programs.body",
     "finish_compiling": "taskc.runtime.targets",
+    "gradient": "taskc.gradients",
     "jax": "taskc.jax",
     "load_bundle": "taskc.onnx.bundled",
     "onnx": "taskc.onnx",
@@ -320,6 +324,7 @@ _LOADED_LATER = {
     "torch": "taskc.torch",
     "trace": "taskc.programs.definition",
     "tune": "taskc.tune",
+    "value_and_gradient": "taskc.gradients",
 }
 _MODULES = ("cuda", "device", "jax", "onnx", "torch", "tune")
 

@@ -106,6 +106,7 @@ def test_all_documents_are_here() -> None:
         "debugging",
         "extending",
         "glossary",
+        "gradients",
         "ir",
         "jax",
         "kernels",

@@ -38,6 +38,8 @@ ELSEWHERE = {
     "programs/test_launches.py": "programs/specialize",
     "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
+    "gradients/test_rules.py": "gradients/rules_images",
+    "gradients/test_walk.py": "gradients/straight gradients/computations",
     "test_jax.py": "jax/xla",
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",

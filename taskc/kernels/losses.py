@@ -13,6 +13,7 @@ from typing import Any
 
 import taskc as tc
 from taskc import CompileError, DType, Machine, ProgramDefinition, f32, i64
+from taskc.dataclass import dataclass
 from taskc.kernels.reductions import reduction as folded
 from taskc.kernels.reductions.problem import folded_axes
 from taskc.kernels.signatures import Extent, Function, Value, parameters_of, require_numbers, wide
@@ -21,6 +22,13 @@ __all__ = [
     "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",
     "smooth_l1_loss",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LogSumExp:
+    """The problem of `logsumexp`, by its axes: the largest x is no part of its derivative."""
+
+    axes: frozenset[int]
 
 
 def mse_loss(
@@ -151,6 +159,7 @@ def logsumexp(
         whole = y if keepdims else y.reshape(*kept)
         tc.compute(kept, logarithm, name="logarithm", out=whole)
 
+    logsumexp.problem = LogSumExp(frozenset(gone))
     return logsumexp
 
 

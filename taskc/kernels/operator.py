@@ -72,12 +72,14 @@ def operator(
     @remembered
     def build(problem: Problem, plan: AnyPlan | None, machine: Machine) -> Made:
         """Build it by this plan, or by the one that is chosen."""
-        other = instead and instead(problem, plan, machine)
-        if other is not None:
-            return other
-        plan = plan or choose(made, problem, machine)
-        arguments = (machine,) if type(plan) in of_machine else ()
-        return algorithms[type(plan)](problem, plan, *arguments)
+        built = instead and instead(problem, plan, machine)
+        if built is None:
+            plan = plan or choose(made, problem, machine)
+            arguments = (machine,) if type(plan) in of_machine else ()
+            built = algorithms[type(plan)](problem, plan, *arguments)
+        if built.problem is None:  # another operator's, if it is a kernel of that one
+            built.problem = problem
+        return built
 
     made = KernelOperator(
         name=name, candidates=candidates, build=build, kinds=(*algorithms, *kinds), work=work,

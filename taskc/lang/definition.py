@@ -57,10 +57,14 @@ class Definition(SelfDescribed, ABC):
     dimensions  the variables in it that stand for symbolic dimensions
     packs       the sources of parameters with a layout, where these aren't of the parameter's own shape
     tuples      the parameters that are tuples, by name, with the names of their parts
+    problem     the problem that it solves, of a template's kernel or program: rules of gradients are by problem
+    gradient    the kernel or program that computes the gradients of its inputs (taskc/backward.py), if it has one
     """
 
     kind: str
     ir: Signed
+    problem: object = None
+    gradient: Definition | None = None
 
     def __init__(
         self,
@@ -88,6 +92,11 @@ class Definition(SelfDescribed, ABC):
         self.__doc__ = f"{self.signature}\n\n{text}" if text else self.signature
         if all(item.name.isidentifier() and not iskeyword(item.name) for item in made.parameters):
             self.__signature__ = self._python_signature()
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether its gradient may be known without a look at its steps."""
+        return self.problem is not None or self.gradient is not None
 
     @property
     @abstractmethod

@@ -159,7 +159,7 @@ def _record_call(definition: Definition, args: tuple[Any, ...], keywords: dict[s
 
     called = definition.ir
     assert isinstance(called, Kernel | Program)
-    returned = traced_call(trace, called, definition.tuples, args, keywords, pack=definition.pack)
+    returned = traced_call(trace, called, definition.tuples, args, keywords, None, definition)
     trace.kernels |= {id(kernel.ir): kernel for kernel in definition.kernels}
     return returned
 

@@ -26,6 +26,7 @@ from taskc.programs.ir import (
     Call,
     Callee,
     Computation,
+    Invocation,
     Loop,
     Program,
     Step,
@@ -65,6 +66,7 @@ class Inlining:
         self.scalars = scalars
         self.site = site
         self.computed: dict[int, Computation] = {}
+        self.invocations: dict[int, Invocation] = {}
 
     def inlined(self) -> tuple[Step, ...]:
         """The steps; constants, temporaries and views are the caller's from now on."""
@@ -117,7 +119,20 @@ class Inlining:
         if isinstance(callee, Computation) and callee.dimensions:
             callee = self.computed.get(id(callee)) or self.computation(callee)
         parts = tuple(dict.fromkeys([*call.origins, self.site]))
-        return replace(call, callee=callee, arguments=tuple(arguments), parts=parts)
+        whole = call.invocation and self.invocation(call.invocation)
+        return replace(
+            call, callee=callee, arguments=tuple(arguments), parts=parts, invocation=whole
+        )
+
+    def invocation(self, whole: Invocation) -> Invocation:
+        """The call of a definition that a step is a part of, on the caller's tensors."""
+        if id(whole) not in self.invocations:
+            arguments = [
+                self.tensors[it] if isinstance(it, Tensor) else substitute(it, self.scalars)
+                for it in whole.arguments
+            ]
+            self.invocations[id(whole)] = Invocation(whole.definition, tuple(arguments))
+        return self.invocations[id(whole)]
 
     def computation(self, computation: Computation) -> Computation:
         sizes = {size: self.scalars[size] for size in computation.dimensions}

@@ -43,7 +43,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -82,6 +82,17 @@ class Computation:
 Callee: TypeAlias = Kernel | Computation
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Invocation:
+    """A call of a definition, as the traced program's author wrote it; the steps that it was inlined to share one.
+
+    arguments  one for each of the definition's parameters, as in a `Call`
+    """
+
+    definition: Any
+    arguments: tuple[Tensor | Expression, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call; `arguments` has one for each of the callee's parameters, outputs too.
@@ -89,6 +100,7 @@ class Call:
     apart  it stays a call of its own: no pass makes one of it and another
     parts  where it comes from, if that is more than one place: the calls that it was made of, and those of programs
            that it stood in
+    invocation  the outermost call that it is a part of whose problem is known (taskc/gradients); None after fusion
     """
 
     callee: Callee
@@ -96,6 +108,7 @@ class Call:
     apart: bool = False
     loc: Location = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
     parts: tuple[Location, ...] = field(default=(), compare=False, repr=False, kw_only=True)
+    invocation: Invocation | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     @property
     def origins(self) -> tuple[Location, ...]:
@@ -319,14 +332,21 @@ def map_calls(steps: Sequence[Step], change: Callable[[Call], Call]) -> tuple[St
 
 def exchanged(steps: Sequence[Step], old: Tensor, new: Tensor) -> tuple[Step, ...]:
     """Steps with one tensor replaced by another."""
+    invocations: dict[int, Invocation] = {}
+
+    def among(arguments: tuple[Tensor | Expression, ...]) -> tuple[Tensor | Expression, ...]:
+        return tuple([new if it is old else it for it in arguments])
 
     def change(step: Step) -> Step:
         if isinstance(step, Call):
-            if old not in step.arguments:
-                return step
-            return replace(
-                step, arguments=tuple([new if it is old else it for it in step.arguments])
-            )
+            whole = step.invocation
+            if whole is not None and old in whole.arguments:
+                changed = invocations.get(id(whole)) or replace(
+                    whole, arguments=among(whole.arguments)
+                )
+                invocations[id(whole)] = changed
+                step = replace(step, invocation=changed)
+            return replace(step, arguments=among(step.arguments)) if old in step.arguments else step
         if isinstance(step, Branch | While) and step.condition is old:
             step = replace(step, condition=new)
         return with_bodies(step, [tuple(map(change, body)) for body in bodies_of(step)])

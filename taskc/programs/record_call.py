@@ -34,15 +34,25 @@ from taskc.ir import nodes as ir
 from taskc.ir.build import add, floor_divide, index, modulo, multiply, subtract
 from taskc.ir.extents import OneUnknown
 from taskc.ir.mapping import Mapping, repeat
-from taskc.ir.nodes import Binary, Expression, Variable
+from taskc.ir.nodes import Binary, Expression, Kernel, Variable
 from taskc.ir.rewrite import substitute
 from taskc.ir.signature import Binding, Parameter, Size, named_type, outputs_of
 from taskc.ir.types import TensorType, i64
+from taskc.lang.definition import Definition
 from taskc.lang.sizes import FloatOfSizes, OfSizes
 from taskc.lang.source import assigned_names, call_site
 from taskc.lang.values import TensorPart, describe
 from taskc.programs.inlining import Inlining
-from taskc.programs.ir import Call, Callee as Called, Computation, Program, Step, variables_in
+from taskc.programs.ir import (
+    Call,
+    Callee as Called,
+    Computation,
+    Invocation,
+    Program,
+    Step,
+    map_calls,
+    variables_in,
+)
 from taskc.programs.tracing import (
     ComputedScalar,
     Handle,
@@ -172,17 +182,22 @@ def traced_call(
     args: Sequence[Any],
     keywords: dict[str, Any],
     site: Location | None = None,
-    pack: Pack | None = None,
+    definition: Definition | None = None,
 ) -> Any:
     """Record a call with handles, at the running code or at a site; returns handles, too.
 
-    pack  packs an array for the parameter of a name
+    definition  of the callee, if it has one: it packs arrays, and knows the problem
     """
-    call = _TracedCall(trace, called, site or call_site(), pack)
+    call = _TracedCall(trace, called, site or call_site(), definition and definition.pack)
     given = call.bind(called.parameters, args, keywords, tuples)
     handles = [given[output.name] for output in outputs_of(called.parameters)]
     call.check_memory()
-    trace.calls += call.steps()
+    steps = call.steps()
+    if definition is not None and (isinstance(called, Kernel) or definition.is_differentiable):
+        arguments = tuple([call.values[item.name] for item in called.parameters])
+        whole = Invocation(definition, arguments)
+        steps = map_calls(steps, lambda one: replace(one, invocation=whole))
+    trace.calls += steps
     for _, value in call.arguments("out"):
         trace.written.add(trace.memory_of(value), trace.span(value, call.site))
     call.write_parts()

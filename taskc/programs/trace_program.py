@@ -14,7 +14,7 @@ from taskc.errors import NOWHERE, CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
-from taskc.ir.signature import is_output, named_type
+from taskc.ir.signature import Parameter, is_output, named_type
 from taskc.ir.text_rules import identifier
 from taskc.ir.types import TensorType
 from taskc.lang.context import Context, FunctionFrame
@@ -97,7 +97,7 @@ def traced_body(
 ) -> tuple[Program, dict[Dimension, Variable], tuple[KernelDefinition, ...]]:
     """The program of a function that returns its outputs."""
     dimensions: dict[Dimension, Variable] = {}
-    parameters = []
+    parameters: list[Parameter] = []
     for given, declared_type in inputs.items():
         role, kind = (
             (declared_type.role, declared_type.type)
@@ -108,8 +108,22 @@ def traced_body(
         parameters.append(
             Tensor(given, kind.dtype, shape, ir.GLOBAL, layout_of(kind), role=role, loc=site)
         )
+    program, kernels = traced_with(name, parameters, dimensions, body, site, assumptions)
+    return program, dimensions, kernels
+
+
+def traced_with(
+    name: str,
+    parameters: Sequence[Parameter],
+    dimensions: dict[Dimension, Variable],
+    body: Callable[..., Any],
+    site: Location,
+    assumptions: Assumptions | None = None,
+) -> tuple[Program, tuple[KernelDefinition, ...]]:
+    """The program of a function of the handles of these parameters, which returns its outputs."""
     trace = Trace(identifier(name), parameters, dimensions)
     trace.assumptions = assumptions
+    inputs = [item.name for item in parameters]
     token = tracing.set(trace)
     try:
         returned = body(*map(trace.handle, parameters))
@@ -125,8 +139,7 @@ def traced_body(
     finally:
         tracing.reset(token)
     trace.parameters += tuple(outputs.values())
-    made, kernels = _program(trace, site)
-    return made, dimensions, kernels
+    return _program(trace, site)
 
 
 def _extent(extent: Any, dimensions: dict[Dimension, Variable]) -> Any:
@@ -280,11 +293,11 @@ def _retrace(trace: Trace, call: Call) -> None:
     inputs: list[Any] = []
     outputs: list[Any] = []
     for parameter, argument in zip(call.callee.parameters, call.arguments, strict=True):
-        (outputs if is_output(parameter) else inputs).append(_value(trace, argument))
+        (outputs if is_output(parameter) else inputs).append(value_of(trace, argument))
     traced_call(trace, call.callee, {}, inputs, {"out": tuple(outputs)}, call.loc)
 
 
-def _value(trace: Trace, argument: Tensor | Expression) -> Any:
+def value_of(trace: Trace, argument: Tensor | Expression) -> Any:
     """The argument as the body of a program would pass it: a handle, a size or a number."""
     if isinstance(argument, Tensor) or argument in trace.parameters:
         return trace.handle(argument)
