@@ -32,7 +32,8 @@ _FUNCTIONS = {
     "vpdpbusd.u8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
     "vpdpbusd.i8": _Function("llvm.x86.avx512.vpdpbusd", "i8"),
     "vdpbf16ps": _Function("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
-    "vpmaddwd": _Function("llvm.x86.avx2.pmadd.wd", "i16"),  # `_PAIRS` has it by lanes; it adds to no total
+    # `_PAIRS` has it by lanes; it adds to no total.
+    "vpmaddwd": _Function("llvm.x86.avx2.pmadd.wd", "i16"),
 }
 
 
