@@ -1,0 +1,89 @@
+"""NumPy's names over arrays that note operations: `import taskc.numpy as np`.
+
+A name is noted where there is a row for it (taskc/numpy/functions.py); any other is NumPy's own, on known values.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from taskc.numpy.array import Array, array, elements, plain, wrapped
+from taskc.numpy.functions import FUNCTIONS, asarray, called
+
+__all__ = ["Array", "array", "asarray"]
+
+asanyarray = ascontiguousarray = asarray
+
+
+class _Names:
+    """A module of NumPy's, such as `linalg`, whose functions take and return our arrays."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return _named(self._module, name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._module)
+
+
+def _named(module: Any, name: str) -> Any:
+    own = getattr(module, name)
+    if isinstance(own, types.ModuleType):
+        return _Names(own)
+    if isinstance(own, np.ufunc):
+        return _function_of_elements(own)
+    if isinstance(own, type) or not callable(own):
+        return own
+
+    @wraps(own)
+    def function(*args: Any, **options: Any) -> Any:
+        return called(own, args, options)
+
+    return function
+
+
+def _function_of_elements(ufunc: np.ufunc) -> Any:
+    def function(*args: Any, **options: Any) -> Any:
+        if options or len(args) > ufunc.nin or ufunc.nout > 1:
+            return _whole(ufunc, args, options)
+        return elements(ufunc, *args) if ufunc is not np.matmul else called(ufunc, args, options)
+
+    function.__name__ = function.__qualname__ = ufunc.__name__
+    for name in ("reduce", "accumulate", "outer", "at", "reduceat"):
+        setattr(function, name, _method(ufunc, name))
+    return function
+
+
+def _whole(ufunc: np.ufunc, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    from taskc.numpy.array import ufunc_call
+
+    inputs, outputs = args[: ufunc.nin], args[ufunc.nin :]
+    if outputs:
+        options["out"] = outputs
+    elif "out" in options and not isinstance(options["out"], tuple):
+        options["out"] = (options["out"],)
+    return ufunc_call(ufunc, "__call__", inputs, options)
+
+
+def _method(ufunc: np.ufunc, name: str) -> Callable[..., Any]:
+    return lambda *args, **options: wrapped(getattr(ufunc, name)(*map(plain, args), **plain(options)))
+
+
+def __getattr__(name: str) -> Any:
+    value = _named(np, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*dir(np), *globals()})
+
+
+_ = FUNCTIONS

@@ -1,0 +1,114 @@
+"""Segments: operations of a thread that wait to become one program.
+
+    c = a + b                 noted: (row of add, inputs, numbers), and the Python line
+    d = c * 2                 noted
+    print(d)                  needs a value: the segment ends, and its program runs
+
+An input is a number: from 0 on an operation of the segment, and below 0 a leaf, an array from before it (~number is its
+place). A segment only grows, so another thread may run what it has so far without stopping its owner.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from collections import Counter, deque
+from types import CodeType
+from typing import Any, TypeAlias
+from weakref import ref
+
+import numpy as np
+
+from taskc.dataclass import dataclass
+from taskc.errors import Location
+from taskc.numpy.forms import run
+from taskc.numpy.rows import Row
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Site: TypeAlias = tuple[CodeType, int]  # the code and instruction that noted an operation
+Operation: TypeAlias = tuple[Row, tuple[int, ...], int]  # how many numbers it has
+
+MOST = 512  # operations of a segment
+UNROLLED = 48  # operations after which a loop's body ends a segment
+
+
+class Segment:
+    """Noted operations, in order.
+
+    numbers  places and extents of the operations, one after another
+    leaves   arrays from before, and their numbers by identity
+    watched  weak references to the arrays whose values may be needed later
+    sites    for each operation the code and instruction that noted it
+    """
+
+    __slots__ = ("leaves", "numbers", "operations", "places", "sites", "watched")
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.numbers: list[int] = []
+        self.leaves: list[Array] = []
+        self.places: dict[int, int] = {}
+        self.watched: list[ref[Any]] = []
+        self.sites: list[Site] = []
+
+    def leaf(self, array: Array) -> int:
+        """The number of an array from before."""
+        number = self.places.get(id(array))
+        if number is None:
+            number = self.places[id(array)] = ~len(self.leaves)
+            self.leaves.append(array)
+        return number
+
+
+class Here(threading.local):
+    """The segment to which this thread notes."""
+
+    def __init__(self) -> None:
+        self.segment = Segment()
+
+
+here = Here()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A segment that ended: for `explain`.
+
+    reason  the operation that needed a value
+    """
+
+    reason: str
+    operations: int
+    outputs: int
+    site: Site
+
+
+recent: deque[Ended] = deque(maxlen=1000)
+reasons: Counter[str] = Counter()
+
+
+def end(segment: Segment, reason: str) -> None:
+    """Run what a segment has noted, and give its arrays their values."""
+    if here.segment is segment:
+        here.segment = Segment()
+    count = len(segment.operations)
+    arrays = [array for watched in segment.watched if (array := watched()) is not None]
+    waiting = [array for array in arrays if array._segment is segment and array._number < count]
+    wanted = sorted({array._number for array in waiting})
+    if wanted:
+        reasons[reason] += 1
+        recent.append(Ended(reason, count, len(wanted), segment.sites[-1]))
+        values = dict(zip(wanted, run(segment, count, tuple(wanted)), strict=True))
+        for array in waiting:
+            number = array._number
+            if array._segment is segment:
+                array._value = values[number]
+                array._segment = None
+
+
+def located(site: Site) -> Location:
+    """The Python expression that noted an operation."""
+    code, instruction = site
+    line, end_line, start, stop = [*code.co_positions()][instruction // 2]
+    text = linecache.getline(code.co_filename, line or 0).rstrip("\r\n")
+    return Location(code.co_filename, line or 0, start or 0, end_line or 0, stop or 0, text)
