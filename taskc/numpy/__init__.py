@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.numpy.array import Array, array, elements, plain, wrapped
+from taskc.numpy.array import Array, array, elements, plain, unary, wrapped
 from taskc.numpy.functions import FUNCTIONS, asarray, called
 
 __all__ = ["Array", "array", "asarray"]
@@ -50,9 +50,13 @@ def _named(module: Any, name: str) -> Any:
 
 
 def _function_of_elements(ufunc: np.ufunc) -> Any:
+    of_one = unary(ufunc) if ufunc.nin == 1 and ufunc.nout == 1 else None
+
     def function(*args: Any, **options: Any) -> Any:
         if options or len(args) > ufunc.nin or ufunc.nout > 1:
             return _whole(ufunc, args, options)
+        if of_one is not None:
+            return of_one(*args)
         return elements(ufunc, *args) if ufunc is not np.matmul else called(ufunc, args, options)
 
     function.__name__ = function.__qualname__ = ufunc.__name__

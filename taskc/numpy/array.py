@@ -186,25 +186,27 @@ class Array:
                     return adopted(np.asarray(element))
             except TypeError:
                 pass
-        if any(map(_is_advanced, key)):
+        part = part_of(self._shape, key)
+        if part is None:
             from taskc.numpy.indexing import gathered
 
             return gathered(self, key)
-        part = part_of(self._shape, key)
-        if part.shape == () and Ellipsis not in key:
+        if part.is_element:
             return note(rows.part_row(part.pattern, self._dtype), (self,), (), part.numbers)
         return view(self, part, part.shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         key = key if type(key) is tuple else (key,)
-        if any(map(_is_advanced, key)):
+        part = part_of(self._shape, key)
+        if part is None:
             from taskc.numpy.indexing import scattered
 
             return scattered(self, key, value)
-        part = part_of(self._shape, key)
-        if part.shape == () and _wrote_element(self, key, value):
+        if part.is_element and _wrote_element(self, key, value):
             return None
         value = as_operand(value, self._dtype)
+        if part.is_element and value._shape:
+            raise ValueError("setting an array element with a sequence.")
         if broadcast(part.shape, value._shape) != part.shape:
             while value.ndim > len(part.shape) and value._shape[0] == 1:
                 value = value[0]
@@ -244,6 +246,8 @@ class Array:
             return wrapped(known(self, "reshape").reshape(*shape, order=order))
         wanted = shape[0] if len(shape) == 1 else shape
         whole = reshaped(self._shape, wanted)
+        if isinstance(self, View) and not _keeps_memory(self, whole):
+            return note_reshape(self, whole)
         return view(self, Reshape(whole), whole)
 
     def ravel(self, order: str = "C") -> Array:
@@ -351,17 +355,33 @@ def _is_same(one: object, other: object) -> bool:
     return one == other if type(one) is tuple and type(other) is tuple else one is other
 
 
+def _keeps_memory(self: View, shape: Shape) -> bool:
+    """Whether NumPy's reshape of this part would share its memory."""
+    base: Array = self
+    while isinstance(base, View):
+        base = base._base
+    try:
+        _shared(self, np.empty(base._shape, np.int8)).reshape(shape, copy=False)
+    except ValueError:
+        return False
+    return True
+
+
 def _part_of_known(self: View) -> Known | None:
     """The view of a known base's memory."""
+    base: Array = self
+    while isinstance(base, View):
+        base = base._base
+    return None if base._segment is not None else _shared(self, base._value)
+
+
+def _shared(self: View, whole: Known) -> Known:
+    """The view of memory like the base's."""
     base = self._base
-    value = base._value if type(base) is Array and base._segment is None else None
-    if isinstance(base, View):
-        value = _part_of_known(base)
-    if value is None:
-        return None
+    value = _shared(base, whole) if isinstance(base, View) else whole
     match self._how:
         case Part(pattern=pattern, numbers=numbers):
-            return value[tuple(map(_entry, pattern, numbers[::2], numbers[1::2]))]
+            return value[(*map(_entry, pattern, numbers[::2], numbers[1::2]), ...)]
         case Order(axes=axes):
             return value.transpose(axes)
         case Reshape(shape=shape):
@@ -422,14 +442,6 @@ def _wrote_element(self: Array, key: Any, value: Any) -> bool:
 
 def _is_whole(part: Part, shape: Shape) -> bool:
     return part.shape == shape and all(kind == 1 for kind in part.pattern)
-
-
-def _is_advanced(entry: Any) -> bool:
-    if entry is None or entry is Ellipsis or type(entry) in (int, slice):
-        return False
-    if isinstance(entry, Array | np.ndarray):
-        return entry.ndim > 0 or entry.dtype == bool
-    return isinstance(entry, list | bool | np.bool_)
 
 
 # --- Values -----------------------------------------------------------------------------------
@@ -543,13 +555,20 @@ def note(row: Row, inputs: tuple[Array, ...], shape: Shape, numbers: tuple[int, 
     for x in inputs:
         if isinstance(x, View):
             _read(x)
-    frame: Any = _frame(1)
-    while frame.f_globals.get("__package__") == "taskc.numpy":
-        frame = frame.f_back
-    site = frame.f_code, frame.f_lasti
+    site = _site(_frame(1))
     segment = _open(site)
     operands = tuple([number_in(segment, x) for x in inputs])
     return _appended(segment, row, operands, shape, numbers, site)
+
+
+def _site(frame: Any) -> Site:
+    """The user's line that a frame was called from."""
+    while frame.f_globals is _own or frame.f_globals.get("__package__") == "taskc.numpy":
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+_own = globals()
 
 
 def _open(site: Site) -> Segment:
@@ -669,28 +688,44 @@ def written(out: Any, result: Array) -> Any:
 
 
 def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
-    """The methods of an operator: x + y, y + x and x += y."""
-    known_rows: dict[Any, Row] = {}
+    """The methods of an operator: x + y, y + x and x += y. Rows for arrays and Python's numbers are looked up at once."""
+    of_arrays: dict[Any, Row] = {}
+    of_numbers: dict[Any, tuple[Row, np.dtype[Any]]] = {}
 
     def operate(x: Array, y: Any) -> Any:
-        if type(y) is Array and type(x) is Array:
+        kind = type(y)
+        if kind is View or kind is Array:
             key = x._dtype, y._dtype
-            row = known_rows.get(key)
-            if row is not None:
-                shape = x._shape
-                if shape != y._shape:
-                    shape = broadcast(shape, y._shape)
-                if shape or x._segment is not None or y._segment is not None:
-                    frame = _frame(1)
-                    if frame.f_globals.get("__package__") == "taskc.numpy":
-                        return note(row, (x, y), shape)
-                    site = frame.f_code, frame.f_lasti
-                    segment = _open(site)
-                    left = x._number if x._segment is segment else number_in(segment, x)
-                    right = y._number if y._segment is segment else number_in(segment, y)
-                    return _appended(segment, row, (left, right), shape, (), site)
-            elif (row := ufunc_row(ufunc, key)) is not None:
-                known_rows[key] = row
+            row = of_arrays.get(key)
+            if row is None:
+                row = ufunc_row(ufunc, key)
+                if row is None:
+                    return elements(ufunc, x, y)
+                of_arrays[key] = row
+            shape = x._shape
+            if shape != y._shape:
+                shape = broadcast(shape, y._shape)
+            elif shape == () and x._segment is None and y._segment is None:
+                return elements(ufunc, x, y)
+            site = _site(_frame(1))
+            segment = _open(site)
+            left = number_in(segment, x) if x._segment is not segment or type(x) is View else x._number
+            right = number_in(segment, y) if y._segment is not segment or kind is View else y._number
+            return _appended(segment, row, (left, right), shape, (), site)
+        if kind is float or kind is int:
+            weak = of_numbers.get((x._dtype, kind))
+            if weak is None:
+                weak = _weak_row(ufunc, x._dtype, kind)
+                if weak is None:
+                    return elements(ufunc, x, y)
+                of_numbers[x._dtype, kind] = weak
+            if x._shape or x._segment is not None:
+                row, to = weak
+                number = np.asarray(y, to)
+                site = _site(_frame(1))
+                segment = _open(site)
+                left = number_in(segment, x) if x._segment is not segment or type(x) is View else x._number
+                return _appended(segment, row, (left, segment.leaf(number)), x._shape, (), site)
         elif _is_foreign(y):
             return NotImplemented
         return elements(ufunc, x, y)
@@ -705,6 +740,33 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
         return written(x, result)
 
     return operate, turned, in_place
+
+
+def _weak_row(ufunc: np.ufunc, dtype: np.dtype[Any], kind: type) -> tuple[Row, np.dtype[Any]] | None:
+    """The row for an array and a number of Python's, and the type that the number gets."""
+    row = None if ufunc is np.power else ufunc_row(ufunc, (dtype, kind))
+    return None if row is None else (row, ufunc.resolve_dtypes((dtype, kind, None))[1])
+
+
+def unary(ufunc: np.ufunc) -> Callable[[Array], Any]:
+    """A function of the elements of one array."""
+    known_rows: dict[Any, Row] = {}
+
+    def operate(x: Any) -> Any:
+        kind = type(x)
+        if (kind is Array or kind is View) and (x._shape or x._segment is not None):
+            row = known_rows.get(x._dtype)
+            if row is not None:
+                site = _site(_frame(1))
+                segment = _open(site)
+                number = number_in(segment, x) if x._segment is not segment or kind is View else x._number
+                return _appended(segment, row, (number,), x._shape, (), site)
+            row = ufunc_row(ufunc, (x._dtype,))
+            if row is not None:
+                known_rows[x._dtype] = row
+        return elements(ufunc, x)
+
+    return operate
 
 
 def _is_foreign(y: object) -> bool:
@@ -726,7 +788,7 @@ def _install() -> None:
     for name, ufunc in comparisons.items():
         setattr(Array, f"__{name}__", _binary(getattr(np, ufunc))[0])
     for name, ufunc in {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}.items():
-        setattr(Array, f"__{name}__", (lambda own: lambda x: elements(own, x))(getattr(np, ufunc)))
+        setattr(Array, f"__{name}__", unary(getattr(np, ufunc)))
 
 
 _install()

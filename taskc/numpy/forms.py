@@ -32,7 +32,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Sizes: TypeAlias = tuple[int, ...]
 
 _MOST_FORMS = 1 << 12
-_MOST_SIZES = 1 << 12  # of one form
+_MOST_CALLS = 1 << 14
 counts: Counter[str] = Counter()  # compilations, hits
 
 
@@ -64,40 +64,30 @@ class Compiled:
 
 
 class Form:
-    """The programs of one form, by sizes."""
+    """The programs of one form, and the sizes for which one was traced."""
 
     def __init__(self) -> None:
         self.compiled: list[Compiled] = []
         self.seen: list[Sizes] = []
-        self.calls: dict[Sizes, Callable[..., Any]] = {}
 
 
 _forms: dict[object, Form] = {}
+_calls: dict[object, Callable[..., Any]] = {}  # by all that decides them
 
 
 def run(segment: Segment, count: int, wanted: tuple[int, ...]) -> list[Array]:
     """The values of the wanted operations, among the first `count` ones of a segment."""
-    operations, leaves = tuple(segment.operations[:count]), [*segment.leaves]
-    numbers = segment.numbers
-    shapes = [leaf.shape for leaf in leaves]
-    extents = [n for shape in shapes for n in shape]
+    leaves = segment.leaves[:]
     key = (
-        operations,
-        tuple([(leaf.dtype, tuple([n == 1 for n in leaf.shape])) for leaf in leaves]),
-        wanted,
-    )
-    form = _forms.get(key)
-    if form is None:
-        if len(_forms) >= _MOST_FORMS:
-            _forms.clear()
-        form = _forms.setdefault(key, Form())
-    sizes = (*numbers, *extents)
-    call = form.calls.get(sizes)
+        tuple(segment.operations[:count]), wanted, tuple(segment.numbers),
+        tuple([(leaf.dtype, leaf.shape) for leaf in leaves]),
+    )  # fmt: skip
+    call = _calls.get(key)
     if call is None:
-        call = _call_for(form, sizes, segment, operations, leaves, wanted)
-        if len(form.calls) >= _MOST_SIZES:
-            form.calls.clear()
-        form.calls[sizes] = call
+        call = _call_for(segment, key[0], leaves, wanted)
+        if len(_calls) >= _MOST_CALLS:
+            _calls.clear()
+        _calls[key] = call
     else:
         counts["hits"] += 1
     results = call(*leaves)
@@ -105,10 +95,14 @@ def run(segment: Segment, count: int, wanted: tuple[int, ...]) -> list[Array]:
 
 
 def _call_for(
-    form: Form, sizes: Sizes, segment: Segment, operations: Sequence[Operation],
-    leaves: Sequence[Array], wanted: tuple[int, ...],
-) -> Callable[..., Any]:  # fmt: skip
+    segment: Segment, operations: Sequence[Operation], leaves: Sequence[Array], wanted: tuple[int, ...]
+) -> Callable[..., Any]:
     """The call of a program that serves these sizes, with its dimensions set."""
+    types = tuple([(leaf.dtype, tuple([n == 1 for n in leaf.shape])) for leaf in leaves])
+    if len(_forms) >= _MOST_FORMS:
+        _forms.clear()
+    form = _forms.setdefault((operations, types, wanted), Form())
+    sizes = (*segment.numbers, *[n for leaf in leaves for n in leaf.shape])
     for compiled in form.compiled:
         values = compiled.values(sizes)
         if values is not None:

@@ -175,9 +175,10 @@ def _place(name: str) -> Callable[..., Array]:
     def of(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
         x = asarray(a)
         _supported(x)
-        if axis is None:
+        if axis is None or not x.ndim:
             if keepdims:
                 raise UnsupportedError
+            axes_of(axis, x.ndim)
             x, axis = x.reshape(-1), 0
         (place,) = axes_of(axis, x.ndim)
         if x._shape[place] == 0:
@@ -197,7 +198,8 @@ def _scan(name: str) -> Callable[..., Array]:
     def of(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
         x = asarray(a)
         _supported(x)
-        if axis is None:
+        if axis is None or not x.ndim:
+            axes_of(axis, x.ndim)
             x, axis = x.reshape(-1), 0
         (place,) = axes_of(axis, x.ndim)
         total = _total(x, dtype)

@@ -190,14 +190,20 @@ _OF_BOOLS: dict[str, Callable[..., Computed]] = {
     "bitwise_and": lambda x, y: x and y,
     "bitwise_or": lambda x, y: x or y,
     "bitwise_xor": lambda x, y: x != y,
+    "ceil": lambda x: x,
+    "floor": lambda x: x,
     "greater": lambda x, y: x and not y,
     "greater_equal": lambda x, y: x or not y,
     "invert": lambda x: not x,
+    "isfinite": lambda x: x or not x,
+    "isinf": lambda x: x and not x,
+    "isnan": lambda x: x and not x,
     "less": lambda x, y: y and not x,
     "less_equal": lambda x, y: y or not x,
     "maximum": lambda x, y: x or y,
     "minimum": lambda x, y: x and y,
     "multiply": lambda x, y: x and y,
+    "trunc": lambda x: x,
 }
 _OF_INTEGERS: dict[str, Callable[..., Computed]] = {
     "ceil": lambda x: x,
@@ -229,7 +235,10 @@ def ufunc_row(ufunc: np.ufunc, types: tuple[Any, ...]) -> Row | None:
     if not SUPPORTED.issuperset(resolved):
         return None
     *inputs, dtype = resolved
-    name, kind = ufunc.__name__, inputs[0].kind
+    name = ufunc.__name__
+    if name.startswith("logical"):
+        inputs = [np.dtype(bool)] * len(inputs)
+    kind = inputs[0].kind
     function = KINDS[kind].get(name)
     if function is None and (name, kind) not in _NUMPYS:
         function = ELEMENTS.get(name)

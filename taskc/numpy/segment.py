@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import linecache
 import threading
-from collections import Counter, deque
+from collections import deque
 from types import CodeType
 from typing import Any, TypeAlias
 from weakref import ref
 
 import numpy as np
 
-from taskc.dataclass import dataclass
 from taskc.errors import Location
 from taskc.numpy.forms import run
 from taskc.numpy.rows import Row
@@ -70,21 +69,8 @@ class Here(threading.local):
 here = Here()
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A segment that ended: for `explain`.
-
-    reason  the operation that needed a value
-    """
-
-    reason: str
-    operations: int
-    outputs: int
-    site: Site
-
-
-recent: deque[Ended] = deque(maxlen=1000)
-reasons: Counter[str] = Counter()
+# For `explain`: why segments ended (the operation that needed a value), operations and outputs, and the last line.
+recent: deque[tuple[str, int, int, Site]] = deque(maxlen=1000)
 
 
 def end(segment: Segment, reason: str) -> None:
@@ -96,8 +82,7 @@ def end(segment: Segment, reason: str) -> None:
     waiting = [array for array in arrays if array._segment is segment and array._number < count]
     wanted = sorted({array._number for array in waiting})
     if wanted:
-        reasons[reason] += 1
-        recent.append(Ended(reason, count, len(wanted), segment.sites[-1]))
+        recent.append((reason, count, len(wanted), segment.sites[-1]))
         values = dict(zip(wanted, run(segment, count, tuple(wanted)), strict=True))
         for array in waiting:
             number = array._number

@@ -26,10 +26,46 @@ class Part:
     pattern: tuple[str | int, ...]
     numbers: tuple[int, ...]
     shape: Shape
+    is_element: bool
 
 
-def part_of(shape: Shape, key: tuple[Any, ...]) -> Part:
-    """The part of an array that integers, slices, `...` and None select."""
+_parts: dict[Any, Part] = {}
+
+
+def part_of(shape: Shape, key: tuple[Any, ...]) -> Part | None:
+    """The part of an array that integers, slices, `...` and None select; None for an index with arrays."""
+    plain: list[Any] = [shape]
+    for entry in key:
+        kind = type(entry)
+        if kind is slice:
+            plain.append((entry.start, entry.stop, entry.step))
+        elif kind is int or entry is None or entry is Ellipsis:
+            plain.append(entry)
+        elif _is_advanced(entry):
+            return None
+        else:
+            plain.append(as_index(entry))
+    try:
+        known = _parts.get(tuple(plain))
+    except TypeError:  # a slice of arrays
+        return _part_of(shape, key)
+    if known is None:
+        if len(_parts) > 1 << 14:
+            _parts.clear()
+        known = _parts[tuple(plain)] = _part_of(shape, key)
+    return known
+
+
+def _is_advanced(entry: Any) -> bool:
+    return isinstance(entry, list | bool | np.bool_) or (
+        getattr(entry, "ndim", 0) > 0 or getattr(entry, "dtype", None) == bool
+    )
+
+
+def _part_of(shape: Shape, key: tuple[Any, ...]) -> Part:
+    is_element = len(key) == len(shape) and not any(
+        entry is None or entry is Ellipsis or isinstance(entry, slice) for entry in key
+    )
     count = sum(entry is not None and entry is not Ellipsis for entry in key)
     if count > len(shape):
         raise IndexError(
@@ -68,7 +104,7 @@ def part_of(shape: Shape, key: tuple[Any, ...]) -> Part:
             pattern.append("index")
             numbers += (place % extent, 1)
             axis += 1
-    return Part(tuple(pattern), tuple(numbers), tuple(part))
+    return Part(tuple(pattern), tuple(numbers), tuple(part), is_element)
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
@@ -76,6 +112,8 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     axes = axis if isinstance(axis, tuple | list) else (axis,)
+    if not rank and axes in ((0,), (-1,)):
+        return ()  # as NumPy does
     return np.lib.array_utils.normalize_axis_tuple(tuple(axes), rank)
 
 
