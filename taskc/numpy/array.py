@@ -216,8 +216,7 @@ class Array:
                 )
         if _is_whole(part, self._shape):
             return replace(self, fitted(value, self._shape, self._dtype))
-        row = rows.update_row(part.pattern, self._dtype)
-        return replace(self, note(row, (self, value), self._shape, part.numbers))
+        return replace(self, _updated(self, part, value))
 
     @property
     def T(self) -> Array:
@@ -408,22 +407,34 @@ def replace(self: Array, value: Array) -> None:
             value = copied(value)
         self._shape = value._shape
         self._segment, self._number = value._segment, value._number
-        if value._segment is None:
-            self._value = value._value
-        else:
+        self._value = value._value if value._segment is None else _WAITING
+        if value._segment is not None:
             value._segment.watched.append(ref(self))
         return
     base, how = self._base, self._how
     match how:
         case Part():
-            row = rows.update_row(how.pattern, base._dtype)
-            value = note(row, (base, value), base._shape, how.numbers)
+            value = _updated(base, how, value)
         case Order(axes=axes):
             back = tuple([axes.index(axis) for axis in range(len(axes))])
             value = note(rows.transpose_row(back, base._dtype), (value,), base._shape)
         case Reshape():
             value = note_reshape(value, base._shape)
     replace(base, value)
+
+
+def _updated(base: Array, part: Part, value: Array) -> Array:
+    """The base with a part replaced; a leaf that nobody else has is written in place."""
+    row = rows.update_row(part.pattern, base._dtype)
+    result = note(row, (base, value), base._shape, part.numbers)
+    assert result._segment is not None
+    number = result._segment.operations[-1][1][0]
+    if number < 0:
+        result._segment.updated.add(~number)
+    return result
+
+
+_WAITING = np.empty(0)
 
 
 def _wrote_element(self: Array, key: Any, value: Any) -> bool:

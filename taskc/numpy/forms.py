@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,10 +19,11 @@ import numpy as np
 import taskc as tc
 from taskc import ProgramDefinition, TensorType, u8
 from taskc.dataclass import dataclass
+from taskc.ir.nodes import Tensor
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import called_from
-from taskc.operators.tensors import Extent
+from taskc.operators.tensors import Extent, computed
 from taskc.programs.sizes import Assumptions
 from taskc.programs.tracing import TensorHandle
 
@@ -40,11 +42,13 @@ counts: Counter[str] = Counter()  # compilations, hits
 class Compiled:
     """A program for some sizes of a form.
 
+    outputs     for each wanted operation the place of its result: an output, or ~ a leaf that was written
     fixed       the sizes that it has as constants, by position
     dimensions  positions of sizes that vary: each is a dimension plus an offset
     """
 
     program: ProgramDefinition
+    outputs: tuple[int, ...]
     fixed: dict[int, int]
     varying: dict[int, tuple[Dimension, int]]
     order: tuple[Dimension, ...]
@@ -63,6 +67,10 @@ class Compiled:
         return values
 
 
+# References to an array that only a segment has: its list's, and that of the call that counts.
+_UNSHARED = 2
+
+
 class Form:
     """The programs of one form, and the sizes for which one was traced."""
 
@@ -77,31 +85,32 @@ _calls: dict[object, Callable[..., Any]] = {}  # by all that decides them
 
 def run(segment: Segment, count: int, wanted: tuple[int, ...]) -> list[Array]:
     """The values of the wanted operations, among the first `count` ones of a segment."""
+    owned = tuple([n for n in segment.updated if getrefcount(segment.leaves[n]) <= _UNSHARED])
     leaves = segment.leaves[:]
     key = (
         tuple(segment.operations[:count]), wanted, tuple(segment.numbers),
-        tuple([(leaf.dtype, leaf.shape) for leaf in leaves]),
+        tuple([(leaf.dtype, leaf.shape) for leaf in leaves]), owned,
     )  # fmt: skip
     call = _calls.get(key)
     if call is None:
-        call = _call_for(segment, key[0], leaves, wanted)
+        call = _call_for(segment, key[0], leaves, wanted, owned)
         if len(_calls) >= _MOST_CALLS:
             _calls.clear()
         _calls[key] = call
     else:
         counts["hits"] += 1
-    results = call(*leaves)
-    return [results] if len(wanted) == 1 else [*results]
+    return call(leaves)
 
 
 def _call_for(
-    segment: Segment, operations: Sequence[Operation], leaves: Sequence[Array], wanted: tuple[int, ...]
-) -> Callable[..., Any]:
+    segment: Segment, operations: Sequence[Operation], leaves: Sequence[Array],
+    wanted: tuple[int, ...], owned: tuple[int, ...],
+) -> Callable[[list[Array]], list[Array]]:  # fmt: skip
     """The call of a program that serves these sizes, with its dimensions set."""
     types = tuple([(leaf.dtype, tuple([n == 1 for n in leaf.shape])) for leaf in leaves])
     if len(_forms) >= _MOST_FORMS:
         _forms.clear()
-    form = _forms.setdefault((operations, types, wanted), Form())
+    form = _forms.setdefault((operations, types, wanted, owned), Form())
     sizes = (*segment.numbers, *[n for leaf in leaves for n in leaf.shape])
     for compiled in form.compiled:
         values = compiled.values(sizes)
@@ -112,12 +121,11 @@ def _call_for(
     form.seen.append(sizes)
     symbolic, values = _symbolic(form.seen)
     assumptions = Assumptions(values)
-    program = _traced(segment, symbolic, operations, leaves, wanted, tuple(values), assumptions)
-    fixed = {position: n for position, n in enumerate(symbolic) if isinstance(n, int)}
-    varying = _offsets(form.seen)
-    compiled = Compiled(
-        program, fixed, {p: varying[p] for p in varying}, tuple(values), assumptions
+    program, outputs = _traced(
+        segment, symbolic, operations, leaves, wanted, owned, tuple(values), assumptions
     )
+    fixed = {position: n for position, n in enumerate(symbolic) if isinstance(n, int)}
+    compiled = Compiled(program, outputs, fixed, _offsets(form.seen), tuple(values), assumptions)
     form.compiled.append(compiled)
     return _bound(compiled, values)
 
@@ -160,17 +168,20 @@ def _symbolic(seen: Sequence[Sizes]) -> tuple[list[Extent], dict[Dimension, int]
 
 def _traced(
     segment: Segment, sizes: Sequence[Extent], operations: Sequence[Operation],
-    leaves: Sequence[Array], wanted: tuple[int, ...], dimensions: tuple[Dimension, ...],
-    assumptions: Assumptions,
-) -> ProgramDefinition:  # fmt: skip
+    leaves: Sequence[Array], wanted: tuple[int, ...], owned: tuple[int, ...],
+    dimensions: tuple[Dimension, ...], assumptions: Assumptions,
+) -> tuple[ProgramDefinition, tuple[int, ...]]:  # fmt: skip
     from taskc.numpy.segment import located
 
     rest = iter(sizes[len(sizes) - sum(leaf.ndim for leaf in leaves) :])
-    inputs = {
-        f"x{n}": TensorType(from_numpy(leaf.dtype), tuple([next(rest) for _ in leaf.shape]))
-        for n, leaf in enumerate(leaves)
-    }
+    inputs: dict[str, Any] = {}
+    for n, leaf in enumerate(leaves):
+        kind = TensorType(from_numpy(leaf.dtype), tuple([next(rest) for _ in leaf.shape]))
+        inputs[f"x{n}"] = tc.inout[kind] if n in owned else kind
     inputs |= {f"size{n}": u8[dimension] for n, dimension in enumerate(dimensions)}
+
+    last = _last_uses(operations, wanted)
+    outputs: list[int] = []
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
         results: list[TensorHandle] = []
@@ -178,19 +189,70 @@ def _traced(
         for place, (row, operands, count) in enumerate(operations):
             given = [results[n] if n >= 0 else handles[~n] for n in operands]
             with called_from(located(segment.sites[place])):
+                if row.name == "update" and not _is_last_reader(given[0], results, last, place):
+                    given[0] = _copied(given[0])
                 results.append(row.build(given, [next(numbers) for _ in range(count)]))
-        return {f"y{n}": results[n] for n in wanted}
+        written = {handles[n].tensor: ~n for n in owned}
+        returned: dict[str, TensorHandle] = {}
+        for n in wanted:
+            place = written.pop(results[n].tensor, None)
+            outputs.append(len(returned) if place is None else place)
+            if place is None:
+                returned[f"y{n}"] = results[n]
+        return returned
 
-    return tc.trace("arrays", inputs, body, assumptions=assumptions)
+    return tc.trace("arrays", inputs, body, assumptions=assumptions), tuple(outputs)
 
 
-def _bound(compiled: Compiled, values: dict[Dimension, int]) -> Callable[..., Any]:
-    """The program's call, with an input of each dimension's size."""
-    program = compiled.program
-    if not compiled.order:
-        return program
+def _last_uses(operations: Sequence[Operation], wanted: Sequence[int]) -> list[int]:
+    """For each operation, the last one that reads its result; a wanted result is read at the end."""
+    last = [*range(len(operations))]
+    for place, (_, operands, _) in enumerate(operations):
+        for n in operands:
+            if n >= 0:
+                last[n] = place
+    for n in wanted:
+        last[n] = len(operations)
+    return last
+
+
+def _memory(x: TensorHandle) -> Tensor:
+    view = x.trace.views.get(x.tensor)
+    return x.tensor if view is None else view.of
+
+
+def _is_last_reader(
+    x: TensorHandle, results: Sequence[TensorHandle], last: Sequence[int], place: int
+) -> bool:
+    """Whether a tensor is the program's own, and nothing after an operation reads its value."""
+    memory = _memory(x)
+    is_own = memory in x.trace.temporaries or memory.role == "inout"
+    return is_own and all(
+        last[n] <= place for n, result in enumerate(results) if _memory(result) is memory
+    )
+
+
+def _copied(x: TensorHandle) -> TensorHandle:
+    return computed(x.shape, lambda *at: x[at], "copy")
+
+
+def _bound(
+    compiled: Compiled, values: dict[Dimension, int]
+) -> Callable[[list[Array]], list[Array]]:
+    """The program's call, with an input of each dimension's size, as a function from leaves to results."""
+    program, outputs = compiled.program, compiled.outputs
     extents = [_nothing(values[dimension]) for dimension in compiled.order]
-    return lambda *leaves: program(*leaves, *extents)
+    count = sum(place >= 0 for place in outputs)
+
+    def call(leaves: list[Array]) -> list[Array]:
+        results = program(*leaves, *extents)
+        if count == 1:
+            results = (results,)
+        if count == len(outputs):
+            return [*results]
+        return [results[place] if place >= 0 else leaves[~place] for place in outputs]
+
+    return call
 
 
 def _nothing(size: int) -> Array:

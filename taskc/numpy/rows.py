@@ -19,7 +19,7 @@ import taskc as tc
 from taskc import DType, boolean
 from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
-from taskc.kernels.indices import place_of
+from taskc.kernels.indices import place_of, write_part
 from taskc.kernels.reductions import argmax, argmin
 from taskc.operators.movement import transposed
 from taskc.operators.operands import are_equal, element, kernel_of, ones
@@ -307,41 +307,23 @@ def part_row(pattern: Pattern, dtype: np.dtype[Any]) -> Row:
 
 @cache
 def update_row(pattern: Pattern, dtype: np.dtype[Any]) -> Row:
-    """x with x[index] = y: a new value of the whole array."""
+    """x with x[index] = y. The first handle is written; it is a copy of x if the old value is needed, too."""
     to = from_numpy(dtype)
 
     def build(handles: Handles, numbers: Numbers) -> TensorHandle:
         x, y = handles
         axes, shape = _split(pattern, numbers)
-        along = tuple([(first, step, 1 if axis < 0 else shape[axis]) for first, step, axis in axes])
-        places = {axis: n for n, (_, _, axis) in enumerate(axes)}
-        sources = tuple([places.get(axis, -1) for axis in range(len(shape))])
+        shape = shape or (1,)
         once, given = ones(y.shape), y.dtype
-
-        @tc.function
-        def value(*at: Element) -> Computed:
-            inside = all(
-                _is_on(i, first, step, count)
-                for i, (first, step, count) in zip(at, along, strict=True)
-            )
-            place = tuple(0 if n < 0 else (at[n] - along[n][0]) // along[n][1] for n in sources)
-            return as_type(element(y, once, place), given, to) if inside else x[at]
-
-        return computed(x.shape, value, "update")
+        new = computed(shape, lambda *at: as_type(element(y, once, at), given, to), "new")
+        along = tuple([(step, axis) for _, step, axis in axes])
+        kernel = kernel_of(
+            write_part, x.shape, shape, along, "a part is out of bounds", dtype=to
+        )
+        kernel(new, *[first for first, _, _ in axes], x)
+        return x
 
     return Row("update", dtype, build)
-
-
-@tc.function
-def _is_on(i: Element, first: Element, step: int, count: Element) -> Computed:
-    """Whether a place is one of `count` places from the first one on."""
-    return (
-        i == first
-        if step == 0
-        else i >= first and i - first < count * step and (step == 1 or (i - first) % step == 0)
-        if step > 0
-        else i <= first and first - i < count * -step and (step == -1 or (first - i) % -step == 0)
-    )
 
 
 @cache

@@ -36,11 +36,12 @@ class Segment:
 
     numbers  places and extents of the operations, one after another
     leaves   arrays from before, and their numbers by identity
+    updated  places of leaves that operations write to
     watched  weak references to the arrays whose values may be needed later
     sites    for each operation the code and instruction that noted it
     """
 
-    __slots__ = ("leaves", "numbers", "operations", "places", "sites", "watched")
+    __slots__ = ("leaves", "numbers", "operations", "places", "sites", "updated", "watched")
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -48,6 +49,7 @@ class Segment:
         self.leaves: list[Array] = []
         self.places: dict[int, int] = {}
         self.watched: list[ref[Any]] = []
+        self.updated: set[int] = set()
         self.sites: list[Site] = []
 
     def leaf(self, array: Array) -> int:
