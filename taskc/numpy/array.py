@@ -586,7 +586,9 @@ def _open(site: Site) -> Segment:
     """The thread's segment; one that has come around a loop ends before the first operation of the loop's body."""
     segment = here.segment
     count = len(segment.operations)
-    if count >= UNROLLED and (segment.sites[0] == site or count >= MOST):
+    if count >= UNROLLED and (
+        segment.sites[0] == site or (count % UNROLLED == 0 and site in segment.sites) or count >= MOST
+    ):
         end(segment, "loop")
         segment = here.segment
     return segment

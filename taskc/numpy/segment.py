@@ -28,7 +28,7 @@ Site: TypeAlias = tuple[CodeType, int]  # the code and instruction that noted an
 Operation: TypeAlias = tuple[Row, tuple[int, ...], int]  # how many numbers it has
 
 MOST = 512  # operations of a segment
-UNROLLED = 48  # operations after which a loop's body ends a segment
+UNROLLED = 16  # operations after which a loop's body ends a segment
 
 
 class Segment:
