@@ -179,7 +179,12 @@ class Array:
 
     def __getitem__(self, key: Any) -> Array:
         key = key if type(key) is tuple else (key,)
-        if self._segment is None and type(self) is Array and len(key) == len(self._shape):
+        if (
+            self._segment is None
+            and type(self) is Array
+            and len(key) == len(self._shape)
+            and here.recorder is None
+        ):
             try:  # an element of a known array needs no program
                 element = self._value[key]
                 if not isinstance(element, np.ndarray):
@@ -339,14 +344,16 @@ def _read(self: View) -> None:
     current = (base._segment, base._number) if base._segment is not None else base._value
     if self._segment is here.segment and _is_same(self._seen, current):
         return
+    numbers: tuple[int, ...] = ()
     match how:
         case Part():
-            row = rows.part_row(how.pattern, base._dtype)
-            value = note(row, (base,), how.shape, how.numbers)
+            row, numbers = rows.part_row(how.pattern, base._dtype), how.numbers
         case Order():
-            value = note(rows.transpose_row(how.axes, base._dtype), (base,), self._shape)
+            row = rows.transpose_row(how.axes, base._dtype)
         case Reshape():
-            value = note_reshape(base, how.shape)
+            row, numbers = rows.reshape_row(base._dtype), how.shape
+    # It belongs to the operation that reads it: no segment ends between the two.
+    value = _noted(here.segment, row, (base,), self._shape, numbers, _site(_frame(1)))
     self._segment, self._number, self._seen = value._segment, value._number, current
 
 
@@ -439,7 +446,7 @@ _WAITING = np.empty(0)
 
 def _wrote_element(self: Array, key: Any, value: Any) -> bool:
     """Write an element of a known array at once, if its memory is its own."""
-    if type(self) is not Array or self._segment is not None:
+    if type(self) is not Array or self._segment is not None or here.recorder is not None:
         return False
     if isinstance(value, Array):
         if value._segment is not None or type(value) is View:
@@ -461,18 +468,17 @@ def _is_whole(part: Part, shape: Shape) -> bool:
 def known(self: Array, reason: str) -> Known:
     """The value; what was noted runs if it has to."""
     if isinstance(self, View):
-        value = _part_of_known(self)
-        if value is not None:
-            return value
-        base = self._base
+        base: Array = self
         while isinstance(base, View):
             base = base._base
-        known(base, reason)
+        known(base, "a part of it")
         value = _part_of_known(self)
         assert value is not None
         return value
     if self._segment is not None:
         end(self._segment, reason)
+    if here.recorder is not None:
+        here.recorder.read(self._value, reason)
     return self._value
 
 
@@ -563,11 +569,13 @@ def number_in(segment: Segment, x: Array) -> int:
 
 def note(row: Row, inputs: tuple[Array, ...], shape: Shape, numbers: tuple[int, ...] = ()) -> Array:
     """Append an operation to the thread's segment."""
-    for x in inputs:
-        if isinstance(x, View):
-            _read(x)
     site = _site(_frame(1))
-    segment = _open(site)
+    return _noted(_open(site), row, inputs, shape, numbers, site)
+
+
+def _noted(
+    segment: Segment, row: Row, inputs: tuple[Array, ...], shape: Shape, numbers: tuple[int, ...], site: Site
+) -> Array:
     operands = tuple([number_in(segment, x) for x in inputs])
     return _appended(segment, row, operands, shape, numbers, site)
 
@@ -645,7 +653,7 @@ def elements(ufunc: np.ufunc, *given: Any) -> Any:
 
 
 def _is_known_scalar(x: Array) -> bool:
-    return not x._shape and x._segment is None and type(x) is Array
+    return not x._shape and x._segment is None and type(x) is Array and here.recorder is None
 
 
 def as_operand(x: Any, dtype: np.dtype[Any]) -> Array:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Sizes: TypeAlias = tuple[int, ...]
+Call: TypeAlias = "Callable[[list[Array]], list[Array]]"
 
 _MOST_FORMS = 1 << 12
 _MOST_CALLS = 1 << 14
@@ -80,11 +81,16 @@ class Form:
 
 
 _forms: dict[object, Form] = {}
-_calls: dict[object, Callable[..., Any]] = {}  # by all that decides them
+_calls: dict[object, Call] = {}  # by all that decides them
 
 
-def run(segment: Segment, count: int, wanted: tuple[int, ...]) -> list[Array]:
-    """The values of the wanted operations, among the first `count` ones of a segment."""
+def call_of(
+    segment: Segment, count: int, wanted: tuple[int, ...]
+) -> tuple[Call, list[Array], tuple[int, ...]]:
+    """The program of the first `count` operations of a segment: a function from leaves to the wanted values.
+
+    Also its leaves, and which of them it may write to.
+    """
     owned = tuple([n for n in segment.updated if getrefcount(segment.leaves[n]) <= _UNSHARED])
     leaves = segment.leaves[:]
     key = (
@@ -99,13 +105,13 @@ def run(segment: Segment, count: int, wanted: tuple[int, ...]) -> list[Array]:
         _calls[key] = call
     else:
         counts["hits"] += 1
-    return call(leaves)
+    return call, leaves, owned
 
 
 def _call_for(
     segment: Segment, operations: Sequence[Operation], leaves: Sequence[Array],
     wanted: tuple[int, ...], owned: tuple[int, ...],
-) -> Callable[[list[Array]], list[Array]]:  # fmt: skip
+) -> Call:  # fmt: skip
     """The call of a program that serves these sizes, with its dimensions set."""
     types = tuple([(leaf.dtype, tuple([n == 1 for n in leaf.shape])) for leaf in leaves])
     if len(_forms) >= _MOST_FORMS:
@@ -238,7 +244,7 @@ def _copied(x: TensorHandle) -> TensorHandle:
 
 def _bound(
     compiled: Compiled, values: dict[Dimension, int]
-) -> Callable[[list[Array]], list[Array]]:
+) -> Call:
     """The program's call, with an input of each dimension's size, as a function from leaves to results."""
     program, outputs = compiled.program, compiled.outputs
     extents = [_nothing(values[dimension]) for dimension in compiled.order]

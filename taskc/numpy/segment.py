@@ -20,7 +20,7 @@ from weakref import ref
 import numpy as np
 
 from taskc.errors import Location
-from taskc.numpy.forms import run
+from taskc.numpy.forms import call_of
 from taskc.numpy.rows import Row
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -62,10 +62,11 @@ class Segment:
 
 
 class Here(threading.local):
-    """The segment to which this thread notes."""
+    """The segment to which this thread notes, and the recorder of a `tc.jit` that runs."""
 
     def __init__(self) -> None:
         self.segment = Segment()
+        self.recorder: Any = None
 
 
 here = Here()
@@ -85,7 +86,13 @@ def end(segment: Segment, reason: str) -> None:
     wanted = sorted({array._number for array in waiting})
     if wanted:
         recent.append((reason, count, len(wanted), segment.sites[-1]))
-        values = dict(zip(wanted, run(segment, count, tuple(wanted)), strict=True))
+        call, leaves, owned = call_of(segment, count, tuple(wanted))
+        recorder = here.recorder
+        before = {n: leaves[n].copy() for n in owned} if recorder is not None else {}
+        results = call(leaves)
+        if recorder is not None:
+            recorder.ran(call, leaves, owned, results, before)
+        values = dict(zip(wanted, results, strict=True))
         for array in waiting:
             number = array._number
             if array._segment is segment:
