@@ -210,7 +210,7 @@ class Array:
         if part.is_element and _wrote_element(self, key, value):
             return None
         value = as_operand(value, self._dtype)
-        if part.is_element and value._shape:
+        if part.is_element and value._shape and not (value.size == 1 and self._dtype == bool):
             raise ValueError("setting an array element with a sequence.")
         if broadcast(part.shape, value._shape) != part.shape:
             while value.ndim > len(part.shape) and value._shape[0] == 1:
@@ -255,6 +255,8 @@ class Array:
         return view(self, Reshape(whole), whole)
 
     def ravel(self, order: str = "C") -> Array:
+        if isinstance(self, View) and not _memory_like(self).flags.c_contiguous:
+            return copied(self).reshape(-1, order=order)
         return self.reshape(-1, order=order)
 
     def flatten(self, order: str = "C") -> Array:
@@ -363,14 +365,19 @@ def _is_same(one: object, other: object) -> bool:
 
 def _keeps_memory(self: View, shape: Shape) -> bool:
     """Whether NumPy's reshape of this part would share its memory."""
-    base: Array = self
-    while isinstance(base, View):
-        base = base._base
     try:
-        _shared(self, np.empty(base._shape, np.int8)).reshape(shape, copy=False)
+        _memory_like(self).reshape(shape, copy=False)
     except ValueError:
         return False
     return True
+
+
+def _memory_like(self: View) -> Known:
+    """Memory without values, in which the view lies as NumPy's would."""
+    base: Array = self
+    while isinstance(base, View):
+        base = base._base
+    return _shared(self, np.empty(base._shape, np.int8))
 
 
 def _part_of_known(self: View) -> Known | None:

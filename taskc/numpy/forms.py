@@ -2,9 +2,10 @@
 
     x[n] -> add(x, 1) -> sum        the form; sizes (1000,) on one call and (1010,) on the next
 
-The first program of a form has its sizes as constants. If they vary, the next one has dimensions: sizes that always differ
-by the same number share one. Assumptions of the trace decide which other sizes it serves. A dimension is the extent of an
-input without contents, so that sizes that are no array's extent can vary, too.
+The first program of a form has its sizes as constants. If they vary, the next one has scalars for places (the first element
+of a part) and dimensions for extents: extents that always differ by the same number share one. Assumptions of the trace
+decide which other sizes it serves. A dimension is the extent of an input without contents, so that sizes that are no array's
+extent can vary, too.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 import taskc as tc
-from taskc import ProgramDefinition, TensorType, u8
+from taskc import ProgramDefinition, TensorType, i64, u8
 from taskc.dataclass import dataclass
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import called_from
-from taskc.operators.tensors import Extent, computed
+from taskc.operators.tensors import computed
 from taskc.programs.sizes import Assumptions
 from taskc.programs.tracing import TensorHandle
 
@@ -45,13 +46,15 @@ class Compiled:
 
     outputs     for each wanted operation the place of its result: an output, or ~ a leaf that was written
     fixed       the sizes that it has as constants, by position
-    dimensions  positions of sizes that vary: each is a dimension plus an offset
+    varying     positions of extents that vary: each is a dimension plus an offset
+    places      positions of places that vary: each is a scalar
     """
 
     program: ProgramDefinition
     outputs: tuple[int, ...]
     fixed: dict[int, int]
     varying: dict[int, tuple[Dimension, int]]
+    places: tuple[int, ...]
     order: tuple[Dimension, ...]
     assumptions: Assumptions
 
@@ -122,35 +125,47 @@ def _call_for(
         values = compiled.values(sizes)
         if values is not None:
             counts["served"] += 1
-            return _bound(compiled, values)
+            return _bound(compiled, sizes, values)
     counts["compiled"] += 1
     form.seen.append(sizes)
-    symbolic, values = _symbolic(form.seen)
+    offsets, places = _varying(form.seen, _are_places(operations))
+    values = {dimension: sizes[position] - offset for position, (dimension, offset) in offsets.items()}
     assumptions = Assumptions(values)
-    program, outputs = _traced(
-        segment, symbolic, operations, leaves, wanted, owned, tuple(values), assumptions
-    )
-    fixed = {position: n for position, n in enumerate(symbolic) if isinstance(n, int)}
-    compiled = Compiled(program, outputs, fixed, _offsets(form.seen), tuple(values), assumptions)
+    program, outputs = _traced(segment, sizes, offsets, places, operations, leaves, wanted, owned, assumptions)
+    fixed = {n: size for n, size in enumerate(sizes) if n not in offsets and n not in places}
+    compiled = Compiled(program, outputs, fixed, offsets, places, tuple(values), assumptions)
     form.compiled.append(compiled)
-    return _bound(compiled, values)
+    return _bound(compiled, sizes, values)
 
 
-def _offsets(seen: Sequence[Sizes]) -> dict[int, tuple[Dimension, int]]:
-    """The sizes that vary, each as a dimension and an offset: those with constant differences share a dimension."""
+def _are_places(operations: Sequence[Operation]) -> list[bool]:
+    """For each number of the operations, whether it is a place: a part has the first place and the extent of each axis."""
+    return [row.name in ("part", "update") and n % 2 == 0 for row, _, count in operations for n in range(count)]
+
+
+def _varying(
+    seen: Sequence[Sizes], are_places: Sequence[bool]
+) -> tuple[dict[int, tuple[Dimension, int]], tuple[int, ...]]:
+    """Extents that vary, each as a dimension and an offset, and positions of places that vary.
+
+    Extents with constant differences share a dimension.
+    """
     groups: dict[Sizes, list[int]] = {}
+    places: list[int] = []
     latest = seen[-1]
     for position, size in enumerate(latest):
         differences = tuple([before[position] - size for before in seen])
         if any(differences):
-            groups.setdefault(differences, []).append(position)
+            if position < len(are_places) and are_places[position]:
+                places.append(position)
+            else:
+                groups.setdefault(differences, []).append(position)
     offsets = {}
     for number, positions in enumerate(groups.values()):
         least = min(latest[position] for position in positions)
-        dimension = _dimension(number)
         for position in positions:
-            offsets[position] = dimension, latest[position] - least
-    return offsets
+            offsets[position] = _dimension(number), latest[position] - least
+    return offsets, tuple(places)
 
 
 _dimensions: list[Dimension] = []
@@ -162,35 +177,31 @@ def _dimension(number: int) -> Dimension:
     return _dimensions[number]
 
 
-def _symbolic(seen: Sequence[Sizes]) -> tuple[list[Extent], dict[Dimension, int]]:
-    """The latest sizes, those that vary as dimensions, and the dimensions' values."""
-    sizes: list[Extent] = [*seen[-1]]
-    values: dict[Dimension, int] = {}
-    for position, (dimension, offset) in _offsets(seen).items():
-        values[dimension] = seen[-1][position] - offset
-        sizes[position] = dimension + offset if offset else dimension
-    return sizes, values
-
-
 def _traced(
-    segment: Segment, sizes: Sequence[Extent], operations: Sequence[Operation],
-    leaves: Sequence[Array], wanted: tuple[int, ...], owned: tuple[int, ...],
-    dimensions: tuple[Dimension, ...], assumptions: Assumptions,
+    segment: Segment, known: Sizes, offsets: dict[int, tuple[Dimension, int]],
+    places: tuple[int, ...], operations: Sequence[Operation], leaves: Sequence[Array],
+    wanted: tuple[int, ...], owned: tuple[int, ...], assumptions: Assumptions,
 ) -> tuple[ProgramDefinition, tuple[int, ...]]:  # fmt: skip
     from taskc.numpy.segment import located
 
+    sizes: list[Any] = [*known]
+    for position, (dimension, offset) in offsets.items():
+        sizes[position] = dimension + offset if offset else dimension
     rest = iter(sizes[len(sizes) - sum(leaf.ndim for leaf in leaves) :])
     inputs: dict[str, Any] = {}
     for n, leaf in enumerate(leaves):
         kind = TensorType(from_numpy(leaf.dtype), tuple([next(rest) for _ in leaf.shape]))
         inputs[f"x{n}"] = tc.inout[kind] if n in owned else kind
-    inputs |= {f"size{n}": u8[dimension] for n, dimension in enumerate(dimensions)}
+    inputs |= {f"size{n}": u8[dimension] for n, dimension in enumerate(assumptions.sizes)}
+    inputs |= {f"place{n}": i64 for n in range(len(places))}
 
     last = _last_uses(operations, wanted)
     outputs: list[int] = []
 
     def body(*handles: TensorHandle) -> dict[str, TensorHandle]:
         results: list[TensorHandle] = []
+        for position, scalar in zip(places, handles[len(handles) - len(places) :], strict=True):
+            sizes[position] = scalar
         numbers = iter(sizes)
         for place, (row, operands, count) in enumerate(operations):
             given = [results[n] if n >= 0 else handles[~n] for n in operands]
@@ -243,15 +254,16 @@ def _copied(x: TensorHandle) -> TensorHandle:
 
 
 def _bound(
-    compiled: Compiled, values: dict[Dimension, int]
+    compiled: Compiled, sizes: Sizes, values: dict[Dimension, int]
 ) -> Call:
-    """The program's call, with an input of each dimension's size, as a function from leaves to results."""
+    """The program's call, with its dimensions and places, as a function from leaves to results."""
     program, outputs = compiled.program, compiled.outputs
-    extents = [_nothing(values[dimension]) for dimension in compiled.order]
+    rest: list[Any] = [_nothing(values[dimension]) for dimension in compiled.order]
+    rest += [sizes[position] for position in compiled.places]
     count = sum(place >= 0 for place in outputs)
 
     def call(leaves: list[Array]) -> list[Array]:
-        results = program(*leaves, *extents)
+        results = program(*leaves, *rest)
         if count == 1:
             results = (results,)
         if count == len(outputs):

@@ -324,7 +324,7 @@ def reshape(a: Any, shape: Any, order: str = "C") -> Array:
 
 @function
 def ravel(a: Any, order: str = "C") -> Array:
-    return asarray(a).reshape(-1, order=order)
+    return asarray(a).ravel(order)
 
 
 @function

@@ -26,10 +26,10 @@ from taskc.operators.operands import are_equal, element, kernel_of, ones
 from taskc.operators.products import multiplied
 from taskc.operators.reductions import folded
 from taskc.operators.tensors import Extent, computed
-from taskc.programs.tracing import Computed, Element, TensorHandle
+from taskc.programs.tracing import Computed, Element, ScalarHandle, TensorHandle
 
 Handles: TypeAlias = "Sequence[TensorHandle]"
-Numbers: TypeAlias = "Sequence[Extent]"
+Numbers: TypeAlias = "Sequence[Any]"  # extents, and places, which may be scalars of the program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,10 +295,22 @@ def part_row(pattern: Pattern, dtype: np.dtype[Any]) -> Row:
     def build(handles: Handles, numbers: Numbers) -> TensorHandle:
         (x,) = handles
         axes, shape = _split(pattern, numbers)
+        # A first place that is data is known to be in bounds; a limit that holds anyway tells the compiler.
+        limits = []
+        for (first, step, axis), extent in zip(axes, x.shape, strict=True):
+            way = 0 if step == 0 else (shape[axis] - 1) * step
+            low, high = (0, extent - 1 - way) if step >= 0 else (-way, extent - 1)
+            limits.append((first, isinstance(first, ScalarHandle), low, high, step, axis))
 
         @tc.function
         def value(*at: Element) -> Computed:
-            return x[tuple(first if step == 0 else first + at[axis] * step for first, step, axis in axes)]
+            return x[
+                tuple(
+                    (min(max(first, low), high) if is_data else first)
+                    + (0 if step == 0 else at[axis] * step)
+                    for first, is_data, low, high, step, axis in limits
+                )
+            ]
 
         return computed(shape, value, "part")
 

@@ -14,9 +14,9 @@ from taskc.errors import NOWHERE, CompileError, Location, assert_never
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
-from taskc.ir.signature import is_output, named_type
+from taskc.ir.signature import Parameter, is_output, named_type
 from taskc.ir.text_rules import identifier
-from taskc.ir.types import TensorType
+from taskc.ir.types import DType, TensorType
 from taskc.lang.context import Context, FunctionFrame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
@@ -90,15 +90,18 @@ def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefiniti
 
 def traced_body(
     name: str,
-    inputs: Mapping[str, TensorType | ParameterType],
+    inputs: Mapping[str, TensorType | ParameterType | DType],
     body: Callable[..., Any],
     site: Location,
     assumptions: Assumptions | None = None,
 ) -> tuple[Program, dict[Dimension, Variable], tuple[KernelDefinition, ...]]:
     """The program of a function that returns its outputs."""
     dimensions: dict[Dimension, Variable] = {}
-    parameters = []
+    parameters: list[Parameter] = []
     for given, declared_type in inputs.items():
+        if isinstance(declared_type, DType):
+            parameters.append(Variable(given, declared_type))
+            continue
         role, kind = (
             (declared_type.role, declared_type.type)
             if isinstance(declared_type, ParameterType)
