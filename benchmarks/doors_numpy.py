@@ -2,8 +2,8 @@
 
     python benchmarks/doors_numpy.py --npbench FOLDER [--size S] [--only jacobi_2d,adi] [--json FILE]
 
-Each program runs in a process of its own: NumPy's source as it is, and with `import taskc.numpy as np`. Results are compared
-as NPBench does (relative error of the norm under 1e-5 for f64). Times are medians of interleaved calls.
+Each program runs in a process of its own: NumPy's source as it is, and with `import taskc.numpy as np`. Results are
+compared as NPBench does (relative error of the norm under 1e-5 for f64). Times are medians of interleaved calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def data_of(folder: Path, info: dict[str, Any], size: str) -> dict[str, Any]:
     return data
 
 
-def once(kind: str, function: Any, data: dict[str, Any], info: dict[str, Any]) -> tuple[float, list[Any]]:
+def once(
+    kind: str, function: Any, data: dict[str, Any], info: dict[str, Any]
+) -> tuple[float, list[Any]]:
     """Seconds of a call on fresh arguments, and the results: what it returns, and the arrays that it writes."""
     given = {name: copy.deepcopy(data[name]) for name in info["input_args"]}
     if kind == "ours":
@@ -101,7 +103,9 @@ def measure(folder: Path, name: str, size: str, seconds: float, numba: bool) -> 
             kinds.pop("numba", None)
             row["numba_error"] = f"{type(error).__name__}: {error}"[:200]
     begin = time.perf_counter()
-    while len(times["ours"]) < 2 or (time.perf_counter() - begin < seconds and len(times["ours"]) < 25):
+    while len(times["ours"]) < 2 or (
+        time.perf_counter() - begin < seconds and len(times["ours"]) < 25
+    ):
         for kind, function in kinds.items():
             elapsed, results = once(kind, function, data, info)
             times[kind].append(elapsed)
@@ -132,7 +136,14 @@ def main() -> None:
     names = [name for name in names if not options.only or name in options.only.split(",")]
     rows = []
     for name in names:
-        command = [sys.executable, __file__, "--npbench", str(options.npbench), "--size", options.size]
+        command = [
+            sys.executable,
+            __file__,
+            "--npbench",
+            str(options.npbench),
+            "--size",
+            options.size,
+        ]
         command += ["--seconds", str(options.seconds), "--one", name] + ["--numba"] * options.numba
         row = {"benchmark": "npbench", "case": name, "size": options.size, "right": False}
         try:
@@ -151,14 +162,19 @@ def main() -> None:
         ratios = [row[f"{peer}_ms"] / row["ours_ms"] for row in right if f"{peer}_ms" in row]
         if ratios:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            print(f"{peer}: {mean:.2f} times as fast by geometric mean, least {min(ratios):.2f}, {sum(r < 1 for r in ratios)} losses")
+            losses = sum(ratio < 1 for ratio in ratios)
+            print(
+                f"{peer}: x{mean:.2f} by geometric mean, least x{min(ratios):.2f}, {losses} losses"
+            )
 
 
 def text_of(row: dict[str, Any]) -> str:
     if "error" in row:
         last = row["error"].strip().splitlines()[-1][:160] if row["error"].strip() else "died"
         return f"{row['case']:28} error: {last}"
-    peers = "  ".join(f"{peer} {row[f'{peer}_ms']:9.2f}" for peer in ("numpy", "numba") if f"{peer}_ms" in row)
+    peers = "  ".join(
+        f"{peer} {row[f'{peer}_ms']:9.2f}" for peer in ("numpy", "numba") if f"{peer}_ms" in row
+    )
     return (
         f"{row['case']:28} {'right' if row['right'] else 'WRONG'}  ours {row['ours_ms']:9.2f} ms  {peers}"
         f"  x{row['ratio']:.2f}  first {row['first_s']:.1f} s  {row['compiled']} programs"

@@ -121,9 +121,11 @@ from taskc.runtime.machine import Machine, machine
 from taskc.runtime.settings import VERSION
 
 if TYPE_CHECKING:
-    from taskc import device, jax, onnx, torch
+    from taskc import device, jax, numpy, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
     from taskc.lang import cuda
+    from taskc.numpy.array import array
+    from taskc.numpy.jit import jit
     from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
     from taskc.programs.definition import ProgramDefinition, program, trace
     from taskc.runtime.checking import check
@@ -184,6 +186,7 @@ __all__ = [
     "TensorType",
     "acos",
     "acosh",
+    "array",
     "asin",
     "asinh",
     "atan",
@@ -244,6 +247,7 @@ __all__ = [
     "isinf",
     "isnan",
     "jax",
+    "jit",
     "kernel",
     "leading_zeros",
     "load",
@@ -256,6 +260,7 @@ __all__ = [
     "mapping",
     "mish",
     "mma",
+    "numpy",
     "onnx",
     "op",
     "otherwise",
@@ -314,6 +319,7 @@ _LOADED_LATER = {
     "ArgumentError": "taskc.arrays.arguments",
     "CopyWarning": "taskc.arrays.arguments",
     "ProgramDefinition": "taskc.programs.definition",
+    "array": "taskc.numpy.array",
     "branch": "taskc.programs.body",
     "check": "taskc.runtime.checking",
     "compile": "taskc.onnx.session",
@@ -324,7 +330,9 @@ _LOADED_LATER = {
     "empty": "taskc.programs.body",
     "finish_compiling": "taskc.runtime.targets",
     "jax": "taskc.jax",
+    "jit": "taskc.numpy.jit",
     "load_bundle": "taskc.onnx.bundled",
+    "numpy": "taskc.numpy",
     "onnx": "taskc.onnx",
     "op": "taskc.operators.op",
     "otherwise": "taskc.programs.body",
@@ -337,7 +345,7 @@ _LOADED_LATER = {
     "trace": "taskc.programs.definition",
     "tune": "taskc.tune",
 }
-_MODULES = ("cuda", "device", "jax", "onnx", "torch", "tune")
+_MODULES = ("cuda", "device", "jax", "numpy", "onnx", "torch", "tune")
 
 
 def __getattr__(name: str) -> Any:

@@ -113,6 +113,7 @@ def test_all_documents_are_here() -> None:
         "limitations",
         "measured",
         "memory",
+        "numpy",
         "numpy_programs",
         "onnx",
         "operators",

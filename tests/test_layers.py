@@ -49,15 +49,16 @@ BELOW: dict[str, tuple[str, ...]] = {
     "kernels": ("tune",),
     "profiling": ("kernels",),
     "operators": ("kernels",),
+    "numpy": ("operators",),
     "onnx": ("operators",),
     "commands": ("mutation", "onnx", "profiling"),
     "cli": ("commands",),
-    "": ("annotations", "cli", "jax", "notebooks", "torch"),
+    "": ("annotations", "cli", "jax", "notebooks", "numpy", "torch"),
     "__main__": ("",),
 }
 
 # An operator is written against the public names, like a user's; so is what stands on operators.
-USE_PUBLIC_NAMES = {"kernels", "operators", "onnx", "commands", "cli"}
+USE_PUBLIC_NAMES = {"kernels", "operators", "numpy", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}

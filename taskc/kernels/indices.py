@@ -125,9 +125,11 @@ def write_part(
 
     @tc.kernel(workers=_WIDTH)
     def write_part(
-        y: tc.typed[dtype[shape]], firsts: (i64,) * len(whole), x: tc.inout[dtype[whole]]
+        y: tc.typed[dtype[shape]],
+        firsts: tc.typed[(i64,) * len(whole)],
+        x: tc.inout[dtype[whole]],
     ) -> None:
-        for (*line, start) in tc.tiles((*lines, inner), by=(*ones, block)):
+        for *line, start in tc.tiles((*lines, inner), by=(*ones, block)):
             assert all(
                 0 <= first < extent
                 if step == 0

@@ -8,14 +8,17 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from taskc.numpy.array import Array, array, elements, plain, unary, wrapped
-from taskc.numpy.functions import FUNCTIONS, asarray, called
+from taskc.numpy.forms import counts
+from taskc.numpy.functions import asarray, called
+from taskc.numpy.segment import located, recent
 
-__all__ = ["Array", "array", "asarray"]
+__all__ = ["Array", "array", "asarray", "explain"]
 
 asanyarray = ascontiguousarray = asarray
 
@@ -77,7 +80,21 @@ def _whole(ufunc: np.ufunc, args: tuple[Any, ...], options: dict[str, Any]) -> A
 
 
 def _method(ufunc: np.ufunc, name: str) -> Callable[..., Any]:
-    return lambda *args, **options: wrapped(getattr(ufunc, name)(*map(plain, args), **plain(options)))
+    return lambda *args, **options: wrapped(
+        getattr(ufunc, name)(*map(plain, args), **plain(options))
+    )
+
+
+def explain() -> str:
+    """The latest segments, one a line: why each ended, its operations and results, and the last line that noted one."""
+    lines = [
+        f"{counts['compiled']} compiled, {counts['served']} served by dimensions, {counts['hits']} hits"
+    ]
+    for reason, count, results, site in recent:
+        at = located(site)
+        place = f"{Path(at.file).name}:{at.line}: {at.text.strip()}"
+        lines.append(f"{count:4} operations, {results} results, ended by {reason}: {place}")
+    return "\n".join(lines)
 
 
 def __getattr__(name: str) -> Any:
@@ -88,6 +105,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*dir(np), *globals()})
-
-
-_ = FUNCTIONS

@@ -3,15 +3,15 @@
     Array   one value of a segment, or a known one
     View    a part, transposition or reshape of another array: reading it reads that one, and so does writing
 
-Writing makes a new value: the array takes it over, and views read from it from then on. An array that NumPy would return as
-a scalar has no axes, and `+=` makes a new one.
+Writing makes a new value: the array takes it over, and views read from it from then on. An array that NumPy would
+return as a scalar has no axes, and `+=` makes a new one.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import ref
 
 import numpy as np
@@ -90,12 +90,10 @@ class Array:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Known:
         value = known(self, "np.asarray")
         if dtype is not None and np.dtype(dtype) != value.dtype:
-            return value.astype(dtype)
+            return cast("Known", value.astype(dtype))
         if copy:
-            return value.copy()
-        shared = value.view()
-        shared.flags.writeable = False
-        return shared
+            return cast("Known", value.copy())
+        return _read_only(value)
 
     def __dlpack__(self, **options: Any) -> Any:
         return known(self, "DLPack").copy().__dlpack__(**options)
@@ -158,7 +156,9 @@ class Array:
 
         def method(*args: Any, **options: Any) -> Any:
             whole = value.copy()
-            result = getattr(whole, name)(*map(plain, args), **{n: plain(x) for n, x in options.items()})
+            result = getattr(whole, name)(
+                *map(plain, args), **{n: plain(x) for n, x in options.items()}
+            )
             if name in _WRITES:
                 replace(self, adopted(whole))
             return wrapped(result)
@@ -210,7 +210,7 @@ class Array:
         if part.is_element and _wrote_element(self, key, value):
             return None
         value = as_operand(value, self._dtype)
-        if part.is_element and value._shape and not (value.size == 1 and self._dtype == bool):
+        if part.is_element and value._shape and not (value.size == 1 and self._dtype.kind == "b"):
             raise ValueError("setting an array element with a sequence.")
         if broadcast(part.shape, value._shape) != part.shape:
             while value.ndim > len(part.shape) and value._shape[0] == 1:
@@ -224,11 +224,11 @@ class Array:
         return replace(self, _updated(self, part, value))
 
     @property
-    def T(self) -> Array:
+    def T(self) -> Array:  # noqa: N802
         return self.transpose()
 
     @property
-    def mT(self) -> Array:
+    def mT(self) -> Array:  # noqa: N802
         return self.swapaxes(-1, -2)
 
     def transpose(self, *axes: Any) -> Array:
@@ -247,7 +247,8 @@ class Array:
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
         if order != "C":
-            return wrapped(known(self, "reshape").reshape(*shape, order=order))
+            whole_array: Any = known(self, "reshape")
+            return adopted(np.array(whole_array.reshape(*shape, order=order), order="C"))
         wanted = shape[0] if len(shape) == 1 else shape
         whole = reshaped(self._shape, wanted)
         if isinstance(self, View) and not _keeps_memory(self, whole):
@@ -266,7 +267,11 @@ class Array:
         from taskc.numpy.shapes import axes_of
 
         shape = self._shape
-        axes = axes_of(axis, len(shape)) if axis is not None else [a for a, n in enumerate(shape) if n == 1]
+        axes = (
+            axes_of(axis, len(shape))
+            if axis is not None
+            else [a for a, n in enumerate(shape) if n == 1]
+        )
         if any(shape[a] != 1 for a in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
         return self.reshape(tuple([n for a, n in enumerate(shape) if a not in axes]))
@@ -295,6 +300,22 @@ class Array:
         if device != "cpu":
             raise ValueError(f"arrays are on the cpu, not on {device!r}")
         return self
+
+    if TYPE_CHECKING:  # set below, and in taskc/numpy/functions.py
+
+        def _operate(self, other: Any) -> Array: ...
+        def _apply(self) -> Array: ...
+        def _fold(self, *args: Any, **options: Any) -> Array: ...
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _operate
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _operate
+        __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _operate
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _operate
+        __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _operate
+        __lt__ = __le__ = __gt__ = __ge__ = _operate
+        __neg__ = __pos__ = __abs__ = __invert__ = _apply
+        all = any = argmax = argmin = clip = cumprod = cumsum = dot = max = mean = _fold
+        min = prod = round = std = sum = take = var = _fold
 
 
 _WRITES = {"partition", "put", "resize", "sort", "byteswap", "setfield"}
@@ -394,9 +415,10 @@ def _shared(self: View, whole: Known) -> Known:
     value = _shared(base, whole) if isinstance(base, View) else whole
     match self._how:
         case Part(pattern=pattern, numbers=numbers):
-            return value[(*map(_entry, pattern, numbers[::2], numbers[1::2]), ...)]
+            key = (*map(_entry, pattern, numbers[::2], numbers[1::2]), ...)
+            return cast("Known", value[key])
         case Order(axes=axes):
-            return value.transpose(axes)
+            return cast("Known", value.transpose(axes))
         case Reshape(shape=shape):
             return value.reshape(shape)
 
@@ -492,22 +514,38 @@ def known(self: Array, reason: str) -> Known:
 def adopted(value: Known) -> Array:
     """An array of memory that nobody else writes."""
     own = new(Array)
-    own._shape, own._dtype, own._segment, own._number, own._value = value.shape, value.dtype, None, 0, value
+    own._shape, own._dtype, own._segment, own._number, own._value = (
+        value.shape,
+        value.dtype,
+        None,
+        0,
+        value,
+    )
     return own
 
 
-def array(value: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, **options: Any) -> Array:
+def array(
+    value: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, **options: Any
+) -> Array:
     """An array of a copy of a value: an array of any library, nested lists or a number."""
     if isinstance(value, Array):
         result = value if dtype is None else value.astype(dtype, copy=False)
         result = copied(result) if copy is not False and result is value else result
-        return result if result.ndim >= ndmin else result.reshape((1,) * (ndmin - result.ndim) + result._shape)
+        return (
+            result
+            if result.ndim >= ndmin
+            else result.reshape((1,) * (ndmin - result.ndim) + result._shape)
+        )
     return adopted(np.array(_without_arrays(value), dtype, copy=True, order="C", ndmin=ndmin))
 
 
 def _without_arrays(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return type(value)([_without_arrays(part) for part in value]) if type(value) in (list, tuple) else value
+        return (
+            type(value)([_without_arrays(part) for part in value])
+            if type(value) in (list, tuple)
+            else value
+        )
     return known(value, "list") if isinstance(value, Array) else value
 
 
@@ -515,26 +553,25 @@ def copied(self: Array) -> Array:
     """An array of the same value, which is written apart."""
     if isinstance(self, View):
         _read(self)
-        own = new(Array)
-        own._shape, own._dtype = self._shape, self._dtype
-        own._segment, own._number = self._segment, self._number
-        own._segment.watched.append(ref(own))
-        return own
     if self._segment is None:
         return adopted(self._value)
     own = new(Array)
     own._shape, own._dtype = self._shape, self._dtype
     own._segment, own._number = self._segment, self._number
-    own._segment.watched.append(ref(own))
+    self._segment.watched.append(ref(own))
     return own
+
+
+def _read_only(value: Known) -> Known:
+    shared: Known = value.view()
+    shared.flags.writeable = False
+    return shared
 
 
 def plain(value: Any) -> Any:
     """NumPy's values in place of arrays, also in lists, tuples and dictionaries."""
     if isinstance(value, Array):
-        shared = known(value, "NumPy").view()
-        shared.flags.writeable = False
-        return shared
+        return _read_only(known(value, "NumPy"))
     if type(value) in (list, tuple):
         return type(value)([plain(part) for part in value])
     if type(value) is dict:
@@ -547,7 +584,9 @@ def wrapped(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray:
             return value
-        return adopted(value if value.base is None and value.flags.c_contiguous else value.copy(order="C"))
+        return adopted(
+            value if value.base is None and value.flags.c_contiguous else value.copy(order="C")
+        )
     if isinstance(value, np.generic):
         return adopted(np.asarray(value))
     if type(value) in (list, tuple):
@@ -581,7 +620,12 @@ def note(row: Row, inputs: tuple[Array, ...], shape: Shape, numbers: tuple[int, 
 
 
 def _noted(
-    segment: Segment, row: Row, inputs: tuple[Array, ...], shape: Shape, numbers: tuple[int, ...], site: Site
+    segment: Segment,
+    row: Row,
+    inputs: tuple[Array, ...],
+    shape: Shape,
+    numbers: tuple[int, ...],
+    site: Site,
 ) -> Array:
     operands = tuple([number_in(segment, x) for x in inputs])
     return _appended(segment, row, operands, shape, numbers, site)
@@ -602,7 +646,9 @@ def _open(site: Site) -> Segment:
     segment = here.segment
     count = len(segment.operations)
     if count >= UNROLLED and (
-        segment.sites[0] == site or (count % UNROLLED == 0 and site in segment.sites) or count >= MOST
+        segment.sites[0] == site
+        or (count % UNROLLED == 0 and site in segment.sites)
+        or count >= MOST
     ):
         end(segment, "loop")
         segment = here.segment
@@ -610,7 +656,12 @@ def _open(site: Site) -> Segment:
 
 
 def _appended(
-    segment: Segment, row: Row, operands: tuple[int, ...], shape: Shape, numbers: tuple[int, ...], site: Site
+    segment: Segment,
+    row: Row,
+    operands: tuple[int, ...],
+    shape: Shape,
+    numbers: tuple[int, ...],
+    site: Site,
 ) -> Array:
     own = new(Array)
     own._shape, own._dtype, own._segment = shape, row.dtype, segment
@@ -640,20 +691,28 @@ def _operand(x: Any, weak: bool) -> tuple[Any, Any]:
     raise TypeError(f"an operand is {kind.__name__}, and no array or number")
 
 
-def elements(ufunc: np.ufunc, *given: Any) -> Any:
+def elements(ufunc: np.ufunc, *given: Any) -> Array:
     """A function of elements, noted; by NumPy if there is no row, or if all operands are known and have no axes."""
     operands, types = zip(*[_operand(x, True) for x in given], strict=True)
     row = ufunc_row(ufunc, types)
     if row is None or all(not isinstance(x, Array) or _is_known_scalar(x) for x in operands):
-        return wrapped(ufunc(*map(plain, operands)))
+        return cast("Array", wrapped(ufunc(*map(plain, operands))))
     exponent = operands[-1]
-    if ufunc is np.power and type(exponent) is int and 2 <= exponent <= 4 and row.dtype == operands[0]._dtype:
+    if (
+        ufunc is np.power
+        and type(exponent) is int
+        and 2 <= exponent <= 4
+        and row.dtype == operands[0]._dtype
+    ):
         operands, row = operands[:1], rows.power_row(exponent, row.dtype)
     numbers = [x for x in operands if not isinstance(x, Array)]
     if numbers:
         inputs = ufunc.resolve_dtypes((*types, None))[:-1]
         operands = tuple(
-            [x if isinstance(x, Array) else adopted(np.asarray(x, to)) for x, to in zip(operands, inputs, strict=False)]
+            [
+                x if isinstance(x, Array) else adopted(np.asarray(x, to))
+                for x, to in zip(operands, inputs, strict=False)
+            ]
         )
     shape = broadcast(*[x._shape for x in operands])
     return note(row, operands, shape)
@@ -665,7 +724,11 @@ def _is_known_scalar(x: Array) -> bool:
 
 def as_operand(x: Any, dtype: np.dtype[Any]) -> Array:
     """A value that is to be written to an array of this type."""
-    return x if isinstance(x, Array) else adopted(np.array(x, dtype=dtype if not isinstance(x, np.ndarray) else None, order="C"))
+    return (
+        x
+        if isinstance(x, Array)
+        else adopted(np.array(x, dtype=dtype if not isinstance(x, np.ndarray) else None, order="C"))
+    )
 
 
 def fitted(x: Array, shape: Shape, dtype: np.dtype[Any]) -> Array:
@@ -688,7 +751,9 @@ def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dic
     elif name is not None and (method == "reduce" or not options):
         result = FUNCTIONS[name](*args, **({"axis": 0} | options))
     else:
-        result = wrapped(getattr(ufunc, method)(*map(plain, args), **{n: plain(x) for n, x in options.items()}))
+        result = wrapped(
+            getattr(ufunc, method)(*map(plain, args), **{n: plain(x) for n, x in options.items()})
+        )
     return result if out is None else written(out, result)
 
 
@@ -702,9 +767,13 @@ _FOLDS = {
 def written(out: Any, result: Array) -> Any:
     """Write a result to `out`, which is returned."""
     if not np.can_cast(result._dtype, out.dtype, "same_kind"):
-        raise TypeError(f"cannot cast ufunc output from {result._dtype!r} to {out.dtype!r} with casting rule 'same_kind'")
+        raise TypeError(
+            f"cannot cast ufunc output from {result._dtype!r} to {out.dtype!r} with casting rule 'same_kind'"
+        )
     if result._shape != tuple(out.shape):
-        raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape {result._shape}")
+        raise ValueError(
+            f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape {result._shape}"
+        )
     if isinstance(out, Array):
         replace(out, fitted(result, out._shape, out._dtype))
     else:
@@ -716,7 +785,7 @@ def written(out: Any, result: Array) -> Any:
 
 
 def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
-    """The methods of an operator: x + y, y + x and x += y. Rows for arrays and Python's numbers are looked up at once."""
+    """The methods of an operator: x + y, y + x and x += y. Rows of arrays and of numbers are looked up at once."""
     of_arrays: dict[Any, Row] = {}
     of_numbers: dict[Any, tuple[Row, np.dtype[Any]]] = {}
 
@@ -737,8 +806,12 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
                 return elements(ufunc, x, y)
             site = _site(_frame(1))
             segment = _open(site)
-            left = number_in(segment, x) if x._segment is not segment or type(x) is View else x._number
-            right = number_in(segment, y) if y._segment is not segment or kind is View else y._number
+            left = (
+                number_in(segment, x) if x._segment is not segment or type(x) is View else x._number
+            )
+            right = (
+                number_in(segment, y) if y._segment is not segment or kind is View else y._number
+            )
             return _appended(segment, row, (left, right), shape, (), site)
         if kind is float or kind is int:
             weak = of_numbers.get((x._dtype, kind))
@@ -752,7 +825,11 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
                 number = np.asarray(y, to)
                 site = _site(_frame(1))
                 segment = _open(site)
-                left = number_in(segment, x) if x._segment is not segment or type(x) is View else x._number
+                left = (
+                    number_in(segment, x)
+                    if x._segment is not segment or type(x) is View
+                    else x._number
+                )
                 return _appended(segment, row, (left, segment.leaf(number)), x._shape, (), site)
         elif _is_foreign(y):
             return NotImplemented
@@ -770,7 +847,9 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
     return operate, turned, in_place
 
 
-def _weak_row(ufunc: np.ufunc, dtype: np.dtype[Any], kind: type) -> tuple[Row, np.dtype[Any]] | None:
+def _weak_row(
+    ufunc: np.ufunc, dtype: np.dtype[Any], kind: type
+) -> tuple[Row, np.dtype[Any]] | None:
     """The row for an array and a number of Python's, and the type that the number gets."""
     row = None if ufunc is np.power else ufunc_row(ufunc, (dtype, kind))
     return None if row is None else (row, ufunc.resolve_dtypes((dtype, kind, None))[1])
@@ -787,7 +866,11 @@ def unary(ufunc: np.ufunc) -> Callable[[Array], Any]:
             if row is not None:
                 site = _site(_frame(1))
                 segment = _open(site)
-                number = number_in(segment, x) if x._segment is not segment or kind is View else x._number
+                number = (
+                    number_in(segment, x)
+                    if x._segment is not segment or kind is View
+                    else x._number
+                )
                 return _appended(segment, row, (number,), x._shape, (), site)
             row = ufunc_row(ufunc, (x._dtype,))
             if row is not None:
@@ -812,10 +895,22 @@ def _install() -> None:
         setattr(Array, f"__{name}__", operate)
         setattr(Array, f"__r{name}__", turned)
         setattr(Array, f"__i{name}__", in_place)
-    comparisons = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+    comparisons = {
+        "eq": "equal",
+        "ne": "not_equal",
+        "lt": "less",
+        "le": "less_equal",
+        "gt": "greater",
+        "ge": "greater_equal",
+    }
     for name, ufunc in comparisons.items():
         setattr(Array, f"__{name}__", _binary(getattr(np, ufunc))[0])
-    for name, ufunc in {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}.items():
+    for name, ufunc in {
+        "neg": "negative",
+        "pos": "positive",
+        "abs": "absolute",
+        "invert": "invert",
+    }.items():
         setattr(Array, f"__{name}__", unary(getattr(np, ufunc)))
 
 

@@ -2,10 +2,10 @@
 
     x[n] -> add(x, 1) -> sum        the form; sizes (1000,) on one call and (1010,) on the next
 
-The first program of a form has its sizes as constants. If they vary, the next one has scalars for places (the first element
-of a part) and dimensions for extents: extents that always differ by the same number share one. Assumptions of the trace
-decide which other sizes it serves. A dimension is the extent of an input without contents, so that sizes that are no array's
-extent can vary, too.
+The first program of a form has its sizes as constants. If they vary, the next one has scalars for places (the first
+element of a part) and dimensions for extents: extents that always differ by the same number share one. Assumptions of
+the trace decide which other sizes it serves. A dimension is the extent of an input without contents, so that sizes that
+are no array's extent can vary, too.
 """
 
 from __future__ import annotations
@@ -129,9 +129,13 @@ def _call_for(
     counts["compiled"] += 1
     form.seen.append(sizes)
     offsets, places = _varying(form.seen, _are_places(operations))
-    values = {dimension: sizes[position] - offset for position, (dimension, offset) in offsets.items()}
+    values = {
+        dimension: sizes[position] - offset for position, (dimension, offset) in offsets.items()
+    }
     assumptions = Assumptions(values)
-    program, outputs = _traced(segment, sizes, offsets, places, operations, leaves, wanted, owned, assumptions)
+    program, outputs = _traced(
+        segment, sizes, offsets, places, operations, leaves, wanted, owned, assumptions
+    )
     fixed = {n: size for n, size in enumerate(sizes) if n not in offsets and n not in places}
     compiled = Compiled(program, outputs, fixed, offsets, places, tuple(values), assumptions)
     form.compiled.append(compiled)
@@ -139,8 +143,12 @@ def _call_for(
 
 
 def _are_places(operations: Sequence[Operation]) -> list[bool]:
-    """For each number of the operations, whether it is a place: a part has the first place and the extent of each axis."""
-    return [row.name in ("part", "update") and n % 2 == 0 for row, _, count in operations for n in range(count)]
+    """For each number of the operations, whether it is a place: a part has a place and an extent for each axis."""
+    return [
+        row.name in ("part", "update") and n % 2 == 0
+        for row, _, count in operations
+        for n in range(count)
+    ]
 
 
 def _varying(
@@ -212,9 +220,9 @@ def _traced(
         written = {handles[n].tensor: ~n for n in owned}
         returned: dict[str, TensorHandle] = {}
         for n in wanted:
-            place = written.pop(results[n].tensor, None)
-            outputs.append(len(returned) if place is None else place)
-            if place is None:
+            leaf = written.pop(results[n].tensor, 0)
+            outputs.append(leaf or len(returned))
+            if not leaf:
                 returned[f"y{n}"] = results[n]
         return returned
 
@@ -253,9 +261,7 @@ def _copied(x: TensorHandle) -> TensorHandle:
     return computed(x.shape, lambda *at: x[at], "copy")
 
 
-def _bound(
-    compiled: Compiled, sizes: Sizes, values: dict[Dimension, int]
-) -> Call:
+def _bound(compiled: Compiled, sizes: Sizes, values: dict[Dimension, int]) -> Call:
     """The program's call, with its dimensions and places, as a function from leaves to results."""
     program, outputs = compiled.program, compiled.outputs
     rest: list[Any] = [_nothing(values[dimension]) for dimension in compiled.order]

@@ -1,6 +1,6 @@
 """NumPy's functions over arrays, by their names: noted where there is a row, else NumPy's on known values.
 
-    FUNCTIONS["sum"](x, axis=0)        also np.sum(x, axis=0) of NumPy itself, by __array_function__
+FUNCTIONS["sum"](x, axis=0)        also np.sum(x, axis=0) of NumPy itself, by __array_function__
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from taskc.numpy import rows
 from taskc.numpy.array import (
     Array,
     UnsupportedError,
+    adopted,
     array,
     copied,
     elements,
@@ -24,18 +25,19 @@ from taskc.numpy.array import (
     note,
     plain,
     replace,
-
     wrapped,
     written,
 )
 from taskc.numpy.rows import SUPPORTED
 from taskc.numpy.shapes import axes_of, broadcast, folded
 
+Of = TypeVar("Of", bound="Callable[..., Any]")
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _WRITES_FIRST = {"copyto", "fill_diagonal", "put", "place", "putmask", "put_along_axis"}
 
 
-def function(of: Callable[..., Any]) -> Callable[..., Any]:
+def function(of: Of) -> Of:
     """Register a function under its name."""
     FUNCTIONS[of.__name__.rstrip("_")] = of
     return of
@@ -90,11 +92,14 @@ def _total(x: Array, dtype: Any) -> np.dtype[Any]:
     if dtype is not None:
         return np.dtype(dtype)
     if x._dtype.kind in "bi":
-        return np.result_type(x._dtype, np.int64)
-    return np.result_type(x._dtype, np.uint64) if x._dtype.kind == "u" else x._dtype
+        return np.dtype(np.promote_types(x._dtype, np.int64))
+    unsigned = x._dtype.kind == "u"
+    return np.dtype(np.promote_types(x._dtype, np.uint64)) if unsigned else x._dtype
 
 
-def _fold(fold: str, x: Any, axis: Any, keepdims: bool, dtype: np.dtype[Any] | None = None) -> Array:
+def _fold(
+    fold: str, x: Any, axis: Any, keepdims: bool, dtype: np.dtype[Any] | None = None
+) -> Array:
     axes = axes_of(axis, x.ndim)
     dtype = x._dtype if dtype is None else dtype
     _supported(x)
@@ -152,7 +157,14 @@ def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) ->
 
 
 @function
-def var(a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, correction: Any = None) -> Array:
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    correction: Any = None,
+) -> Array:
     x = asarray(a)
     _supported(x)
     wanted = np.dtype(dtype or (x._dtype if x._dtype.kind == "f" else np.float64))
@@ -167,7 +179,14 @@ def var(a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bo
 
 
 @function
-def std(a: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, correction: Any = None) -> Array:
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    correction: Any = None,
+) -> Array:
     return elements(np.sqrt, var(a, axis, dtype, ddof, keepdims, correction))
 
 
@@ -183,7 +202,7 @@ def _place(name: str) -> Callable[..., Array]:
         (place,) = axes_of(axis, x.ndim)
         if x._shape[place] == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
-        if x._dtype == bool:
+        if x._dtype.kind == "b":
             x = x.astype(np.uint8)
         row = rows.place_row(name, place, bool(keepdims), x._dtype)
         return note(row, (x,), folded(x._shape, (place,), keepdims))
@@ -266,13 +285,16 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Array:
     row = rows.where_row(types)
     if row is None or asarray(condition)._dtype not in SUPPORTED:
         raise UnsupportedError
-    arrays = tuple([asarray(condition), *[asarray(n, row.dtype) if type(n) in (int, float) else asarray(n) for n in (x, y)]])
+    both = [asarray(n, row.dtype) if type(n) in (int, float) else asarray(n) for n in (x, y)]
+    arrays = (asarray(condition), *both)
     _supported(*arrays)
     return note(row, arrays, broadcast(*[n._shape for n in arrays]))
 
 
 @function
-def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Array:
+def clip(
+    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
+) -> Array:
     low, high = a_min if min is None else min, a_max if max is None else max
     x = asarray(a)
     x = x if low is None else elements(np.maximum, x, low)
@@ -293,8 +315,7 @@ def _rounded(x: Array, decimals: int) -> Array:
 
 @function
 def transpose(a: Any, axes: Any = None) -> Array:
-    x = asarray(a)
-    return x.transpose() if axes is None else x.transpose(axes)
+    return asarray(a).transpose(axes)
 
 
 @function
@@ -362,7 +383,9 @@ def concatenate(arrays: Any, axis: int | None = 0) -> Array:
     (place,) = axes_of(axis, parts[0].ndim)
     others = {(*x._shape[:place], *x._shape[place + 1 :]) for x in parts}
     if len(others) > 1:
-        raise ValueError(f"the shapes {[x._shape for x in parts]} differ along other axes than {axis}")
+        raise ValueError(
+            f"the shapes {[x._shape for x in parts]} differ along other axes than {axis}"
+        )
     dtype = np.result_type(*[x._dtype for x in parts])
     row = rows.join_row(place, dtype)
 
@@ -408,7 +431,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     for places, own in zip(shifts.tolist(), axes_of(axes.tolist(), x.ndim), strict=True):
         bound = x._shape[own] - places % max(x._shape[own], 1)
         before: tuple[Any, ...] = (slice(None),) * own
-        x = concatenate([x[(*before, slice(bound, None))], x[(*before, slice(0, bound))]], own)
+        after, first = (*before, slice(bound, None)), (*before, slice(0, bound))
+        x = concatenate([x[after], x[first]], own)
     return x
 
 
@@ -435,7 +459,8 @@ def take(a: Any, indices: Any, axis: int | None = None) -> Array:
     if axis is None:
         return x.reshape(-1)[asarray(indices)]
     (place,) = axes_of(axis, x.ndim)
-    return x[(*(slice(None),) * place, asarray(indices))]
+    key = (*(slice(None),) * place, asarray(indices))
+    return x[key]
 
 
 @function
@@ -451,13 +476,13 @@ def astype(x: Any, dtype: Any, *, copy: bool = True) -> Array:
 @function
 def zeros_like(a: Any, dtype: Any = None) -> Array:
     x = asarray(a)
-    return wrapped(np.zeros(x._shape, dtype or x._dtype))
+    return adopted(np.zeros(x._shape, dtype or x._dtype))
 
 
 @function
 def ones_like(a: Any, dtype: Any = None) -> Array:
     x = asarray(a)
-    return wrapped(np.ones(x._shape, dtype or x._dtype))
+    return adopted(np.ones(x._shape, dtype or x._dtype))
 
 
 @function
@@ -496,6 +521,5 @@ for _name in (
             getattr(np, _name)
         ),
     )
-Array.__matmul__ = lambda self, other: called(np.matmul, (self, other), {})  # type: ignore[attr-defined]
-Array.__rmatmul__ = lambda self, other: called(np.matmul, (other, self), {})  # type: ignore[attr-defined]
-
+setattr(Array, "__matmul__", lambda self, other: called(np.matmul, (self, other), {}))  # noqa: B010
+setattr(Array, "__rmatmul__", lambda self, other: called(np.matmul, (other, self), {}))  # noqa: B010

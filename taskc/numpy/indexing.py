@@ -1,7 +1,7 @@
 """Indices that are arrays: integers gather, and bools choose.
 
-Integer arrays along neighbouring axes are noted. A choice by bools has as many elements as the bools decide, so that their
-value is needed, except where one number is written. Writing at places given by arrays is NumPy's, on known values.
+Integer arrays along neighbouring axes are noted. A choice by bools has as many elements as the bools decide, so that
+their value is needed, except where one number is written. Writing at places given by arrays is NumPy's work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from taskc.numpy import rows
-from taskc.numpy.array import Array, adopted, array, known, note, plain, replace, wrapped
+from taskc.numpy.array import Array, adopted, array, known, note, plain, replace
 from taskc.numpy.rows import SUPPORTED
 from taskc.numpy.shapes import broadcast
 
@@ -26,7 +26,7 @@ def gathered(x: Array, key: tuple[Any, ...]) -> Array:
         not is_plain or x.dtype not in SUPPORTED or not places or places != [*range(places[0], places[-1] + 1)]
         or any(entry.dtype.kind not in "iu" for entry in chosen) or len(key) > x.ndim
     ):  # fmt: skip
-        return wrapped(known(x, "index")[tuple(map(plain, key))])
+        return adopted(np.array(known(x, "index")[tuple(map(plain, key))], order="C"))
     for entry, extent in zip(chosen, x.shape[places[0] :], strict=False):
         if entry._segment is None and type(entry) is Array:
             _check(entry._value, extent, places[0])
@@ -47,10 +47,19 @@ def _check(places: Any, extent: int, axis: int) -> None:
 def scattered(x: Array, key: tuple[Any, ...], value: Any) -> None:
     """x[key] = value, where a part of the key is an array or a list."""
     mask = key[0]
-    if len(key) == 1 and isinstance(mask, Array | np.ndarray) and mask.dtype == bool and np.ndim(value) == 0:
+    if (
+        len(key) == 1
+        and isinstance(mask, Array | np.ndarray)
+        and mask.dtype == bool
+        and np.ndim(value) == 0
+    ):
         mask = mask if isinstance(mask, Array) else array(mask)
         number = value if isinstance(value, Array) else adopted(np.array(value, x.dtype))
-        if x.dtype in SUPPORTED and number.dtype in SUPPORTED and mask.shape == x.shape[: mask.ndim]:
+        if (
+            x.dtype in SUPPORTED
+            and number.dtype in SUPPORTED
+            and mask.shape == x.shape[: mask.ndim]
+        ):
             mask = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
             row = rows.choose_row(x.dtype)
             return replace(x, note(row, (mask, number, x), x.shape))

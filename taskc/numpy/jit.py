@@ -8,8 +8,8 @@
         return z
 
 Calls of the same key (types and shapes of arrays, other arguments, the values that the function closes over) replay the
-programs. A call whose outcome is new is noted as another path. A function that needs values in another way, as `print` does,
-runs each time.
+programs. A call whose outcome is new is noted as another path. A function that needs values in another way, as `print`
+does, runs each time.
 """
 
 from __future__ import annotations
@@ -72,12 +72,21 @@ class _Recorder:
         self.places = {id(value): place for place, value in enumerate(arguments)}
         self.problem = ""
 
-    def ran(self, call: Any, inputs: list[Known], owned: tuple[int, ...], results: list[Known], before: dict[int, Known]) -> None:
+    def ran(
+        self,
+        call: Any,
+        inputs: list[Known],
+        owned: tuple[int, ...],
+        results: list[Known],
+        before: dict[int, Known],
+    ) -> None:
         if self.is_new:
             sources: list[Any] = []
             for n, value in enumerate(inputs):
                 place = self.places.get(id(value))
-                sources.append(place if place is not None else _Fresh(before[n]) if n in owned else value)
+                sources.append(
+                    place if place is not None else _Fresh(before[n]) if n in owned else value
+                )
             self.node.steps.append((call, sources))
         for value in results:
             self.places[id(value)] = len(self.values)
@@ -117,7 +126,13 @@ class Jit:
         for value in given:
             kind = type(value)
             if kind is Array or kind is np.ndarray:
-                array = value if kind is np.ndarray else value._value if value._segment is None else known(value, "jit")
+                array = (
+                    value
+                    if kind is np.ndarray
+                    else value._value
+                    if value._segment is None
+                    else known(value, "jit")
+                )
                 arrays.append(array)
                 key.append((array.dtype, array.shape))
             elif isinstance(value, Array | np.ndarray):
@@ -135,10 +150,15 @@ class Jit:
             return self._function(*args, **options)
         if node is _UNKNOWN:
             return self._record(tuple(key), args, options)
-        values = [array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays]
+        values = [
+            array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays
+        ]
         while True:
             for call, sources in node.steps:
-                inputs = [values[s] if type(s) is int else s if type(s) is not _Fresh else s.array.copy() for s in sources]
+                inputs = [
+                    values[s] if type(s) is int else s if type(s) is not _Fresh else s.array.copy()
+                    for s in sources
+                ]
                 values += call(inputs)
             if node.asked is None:
                 break
@@ -147,11 +167,12 @@ class Jit:
             if child is None:
                 return self._record(tuple(key), args, options)
             node = child
+        if node.returned is None:  # another thread records it
+            return self._function(*args, **options)
         if node.written:
             targets = [value for value in given if isinstance(value, Array | np.ndarray)]
             for place, result in node.written:
                 _write(targets[place], values[result])
-        assert node.returned is not None
         return node.returned(values)
 
     def _around(self) -> Hashable:
@@ -159,7 +180,9 @@ class Jit:
         function = self._function
         values = [cell.cell_contents for cell in function.__closure__ or ()]
         values += [function.__globals__.get(name) for name in self._globals]
-        return tuple([value if type(value) in (int, float, bool, str) else id(value) for value in values])
+        return tuple(
+            [value if type(value) in (int, float, bool, str) else id(value) for value in values]
+        )
 
     def _record(self, key: Hashable, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Run the function's Python, and record what it notes as a path from the root of this key."""
@@ -168,31 +191,49 @@ class Jit:
         root = self._roots.setdefault(key, _Node())
         assert root is not None
         originals = [x for x in (*args, *options.values()) if isinstance(x, Array | np.ndarray)]
-        inside = [copied(x) if isinstance(x, Array) else adopted(np.array(x, order="C")) for x in originals]
+        inside = [
+            copied(x) if isinstance(x, Array) else adopted(np.array(x, order="C"))
+            for x in originals
+        ]
         values = [known(x, "jit") for x in inside]
         rest = iter(inside)
         given = [next(rest) if isinstance(x, Array | np.ndarray) else x for x in args]
-        named = {n: next(rest) if isinstance(x, Array | np.ndarray) else x for n, x in options.items()}
+        named = {
+            n: next(rest) if isinstance(x, Array | np.ndarray) else x for n, x in options.items()
+        }
         outer, outer_segment = here.recorder, here.segment
         recorder = here.recorder = _Recorder(root, [*values])
         here.segment = Segment()
         try:
             result = self._function(*given, **named)
             leaves = [*_arrays_in(result), *inside]
-            finals = [_final(x) for x in leaves]
+            finals = [_quietly(x) for x in leaves]
+        except BaseException:
+            self._roots.pop(key, None)
+            raise
         finally:
             here.recorder, here.segment = outer, outer_segment
         node, places = recorder.node, recorder.places
-        written = [(n, x, new) for n, (x, new) in enumerate(zip(originals, finals[-len(inside) :] if inside else [], strict=True)) if new is not values[n]]
+        written = [
+            (n, x, new)
+            for n, (x, new) in enumerate(
+                zip(originals, finals[-len(inside) :] if inside else [], strict=True)
+            )
+            if new is not values[n]
+        ]
         if recorder.problem or not _is_tree(result):
-            _log.info("%s runs each time: %s", self._function.__name__, recorder.problem or "it returns an object")
+            _log.info(
+                "%s runs each time: %s",
+                self._function.__name__,
+                recorder.problem or "it returns an object",
+            )
             self._roots[key] = None
         else:
             node.written = [(n, places[id(new)]) for n, _, new in written if id(new) in places]
             node.returned = _returner(result, places)
         for _, target, new in written:
             _write(target, new)
-        return _renewed(result)
+        return result
 
 
 _UNKNOWN = _Node()
@@ -203,15 +244,10 @@ def jit(function: Callable[..., Any]) -> Jit:
     return Jit(function)
 
 
-def _final(x: Array) -> Known:
-    return known(x, "return") if here.recorder is None else _quietly(x)
-
-
 def _quietly(x: Array) -> Known:
     """The value of a returned array, which decides nothing."""
     if type(x) is not Array:
-        replacement = copied(x)
-        x = replacement
+        x = copied(x)
     if x._segment is not None:
         end(x._segment, "return")
     return x._value
@@ -255,7 +291,3 @@ def _returner(result: Any, places: dict[int, int]) -> Callable[[list[Known]], An
         named = {name: _returner(part, places) for name, part in result.items()}
         return lambda values: {name: part(values) for name, part in named.items()}
     return lambda values: result
-
-
-def _renewed(result: Any) -> Any:
-    return result

@@ -2,15 +2,14 @@
 
     Row("add", build)     build([x, y], numbers) records calls and returns the handle of the result
 
-A row is one object per operation, element types and static options, so that a noted sequence of rows is a key. Places and
-extents are not part of a row: they come as numbers, which are sizes where they vary from call to call.
+A row is one object per operation, element types and static options, so that a noted sequence of rows is a key. Places
+and extents are not part of a row: they come as numbers, which are sizes where they vary from call to call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -72,7 +71,10 @@ def broadcast(shapes: Sequence[Sequence[Extent]]) -> tuple[Extent, ...]:
 
 
 def elementwise(
-    name: str, function: Callable[..., Computed], inputs: Sequence[np.dtype[Any]], dtype: np.dtype[Any]
+    name: str,
+    function: Callable[..., Computed],
+    inputs: Sequence[np.dtype[Any]],
+    dtype: np.dtype[Any],
 ) -> Row:
     """The row of an expression of elements; `inputs` are the types in which it computes."""
     wanted, value = tuple(map(from_numpy, inputs)), tc.function(function)
@@ -192,12 +194,14 @@ _OF_BOOLS: dict[str, Callable[..., Computed]] = {
     "bitwise_xor": lambda x, y: x != y,
     "ceil": lambda x: x,
     "floor": lambda x: x,
+    "fmax": lambda x, y: x or y,
+    "fmin": lambda x, y: x and y,
     "greater": lambda x, y: x and not y,
     "greater_equal": lambda x, y: x or not y,
     "invert": lambda x: not x,
-    "isfinite": lambda x: x or not x,
-    "isinf": lambda x: x and not x,
-    "isnan": lambda x: x and not x,
+    "isfinite": lambda x: x == x,
+    "isinf": lambda x: x != x,
+    "isnan": lambda x: x != x,
     "less": lambda x, y: y and not x,
     "less_equal": lambda x, y: y or not x,
     "maximum": lambda x, y: x or y,
@@ -230,7 +234,7 @@ SUPPORTED = {np.dtype(code) for code in "?bhilBHILefd"}
 
 @cache
 def ufunc_row(ufunc: np.ufunc, types: tuple[Any, ...]) -> Row | None:
-    """The row of a ufunc for operands of these types (Python's `int`, `float` and `bool` are weak); None if there is none."""
+    """The row of a ufunc for operands of these types, or None; Python's `int` and `float` are weak."""
     resolved = ufunc.resolve_dtypes((*types, None))
     if not SUPPORTED.issuperset(resolved):
         return None
@@ -249,10 +253,14 @@ def ufunc_row(ufunc: np.ufunc, types: tuple[Any, ...]) -> Row | None:
 
 @cache
 def where_row(types: tuple[Any, Any]) -> Row | None:
-    dtype = np.result_type(*[0 if kind is int else 0.0 if kind is float else kind for kind in types])
+    dtype = np.result_type(
+        *[0 if kind is int else 0.0 if kind is float else kind for kind in types]
+    )
     if dtype not in SUPPORTED:
         return None
-    return elementwise("where", lambda c, x, y: x if c else y, (np.dtype(bool), dtype, dtype), dtype)
+    return elementwise(
+        "where", lambda c, x, y: x if c else y, (np.dtype(bool), dtype, dtype), dtype
+    )
 
 
 @cache
@@ -263,7 +271,11 @@ def cast_row(dtype: np.dtype[Any]) -> Row:
 @cache
 def power_row(exponent: int, given: np.dtype[Any]) -> Row:
     """A small power that is known while noting, as products."""
-    powers: tuple[Callable[..., Computed], ...] = (lambda x: x * x, lambda x: x * x * x, lambda x: x * x * (x * x))
+    powers: tuple[Callable[..., Computed], ...] = (
+        lambda x: x * x,
+        lambda x: x * x * x,
+        lambda x: x * x * (x * x),
+    )
     return elementwise(f"power{exponent}", powers[exponent - 2], (given,), given)
 
 
@@ -329,9 +341,7 @@ def update_row(pattern: Pattern, dtype: np.dtype[Any]) -> Row:
         once, given = ones(y.shape), y.dtype
         new = computed(shape, lambda *at: as_type(element(y, once, at), given, to), "new")
         along = tuple([(step, axis) for _, step, axis in axes])
-        kernel = kernel_of(
-            write_part, x.shape, shape, along, "a part is out of bounds", dtype=to
-        )
+        kernel = kernel_of(write_part, x.shape, shape, along, "a part is out of bounds", dtype=to)
         kernel(new, *[first for first, _, _ in axes], x)
         return x
 
@@ -356,7 +366,8 @@ def gather_row(first: int, count: int, dtype: np.dtype[Any]) -> Row:
                 place_of(element(place, once, inner).to(tc.i64), extent)
                 for (place, once), extent in zip(read, extents, strict=True)
             )
-            return x[(*at[:first], *chosen, *at[first + rank :])]
+            place = (*at[:first], *chosen, *at[first + rank :])
+            return x[place]
 
         return computed((*x.shape[:first], *shape, *x.shape[stop:]), value, "gather")
 
@@ -408,7 +419,9 @@ def join_row(axis: int, dtype: np.dtype[Any]) -> Row:
 
 
 @cache
-def fold_row(fold: str, axes: tuple[int, ...], keepdims: bool, given: np.dtype[Any], dtype: np.dtype[Any]) -> Row:
+def fold_row(
+    fold: str, axes: tuple[int, ...], keepdims: bool, given: np.dtype[Any], dtype: np.dtype[Any]
+) -> Row:
     """A reduction that converts its elements to the result's type first."""
     own, to = from_numpy(given), from_numpy(dtype)
 
@@ -442,7 +455,11 @@ def place_row(name: str, axis: int, keepdims: bool, given: np.dtype[Any]) -> Row
 def scan_row(name: str, axis: int, given: np.dtype[Any], dtype: np.dtype[Any]) -> Row:
     from taskc.kernels.scans import cumprod, cumsum
 
-    template, own, to = {"cumsum": cumsum, "cumprod": cumprod}[name], from_numpy(given), from_numpy(dtype)
+    template, own, to = (
+        {"cumsum": cumsum, "cumprod": cumprod}[name],
+        from_numpy(given),
+        from_numpy(dtype),
+    )
 
     def build(handles: Handles, numbers: Numbers) -> TensorHandle:
         x = handles[0] if own is to else _cast(handles[0], to)

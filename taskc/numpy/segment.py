@@ -19,7 +19,7 @@ from weakref import ref
 
 import numpy as np
 
-from taskc.errors import Location
+from taskc.errors import CheckError, Location
 from taskc.numpy.forms import call_of
 from taskc.numpy.rows import Row
 
@@ -89,7 +89,10 @@ def end(segment: Segment, reason: str) -> None:
         call, leaves, owned = call_of(segment, count, tuple(wanted))
         recorder = here.recorder
         before = {n: leaves[n].copy() for n in owned} if recorder is not None else {}
-        results = call(leaves)
+        try:
+            results = call(leaves)
+        except CheckError as error:
+            raise _index_error(segment) from error
         if recorder is not None:
             recorder.ran(call, leaves, owned, results, before)
         values = dict(zip(wanted, results, strict=True))
@@ -100,9 +103,22 @@ def end(segment: Segment, reason: str) -> None:
                 array._segment = None
 
 
+def _index_error(segment: Segment) -> IndexError:
+    """The error for an index that was computed, and is out of bounds: it names the lines that may have noted it."""
+    sites = [
+        site
+        for (row, _, _), site in zip(segment.operations, segment.sites, strict=False)
+        if row.name == "gather"
+    ]
+    lines = [f"{at.file}:{at.line}: {at.text.strip()}" for at in map(located, dict.fromkeys(sites))]
+    return IndexError("\n".join(["a computed index is out of bounds, noted at", *lines]))
+
+
 def located(site: Site) -> Location:
-    """The Python expression that noted an operation."""
+    """The line that noted an operation."""
     code, instruction = site
-    line, end_line, start, stop = [*code.co_positions()][instruction // 2]
-    text = linecache.getline(code.co_filename, line or 0).rstrip("\r\n")
-    return Location(code.co_filename, line or 0, start or 0, end_line or 0, stop or 0, text)
+    lines = [line for first, stop, line in code.co_lines() if first <= instruction < stop]
+    line = (lines[0] if lines else None) or code.co_firstlineno
+    text = linecache.getline(code.co_filename, line).rstrip("\r\n")
+    start = len(text) - len(text.lstrip())
+    return Location(code.co_filename, line, start, line, len(text), text)

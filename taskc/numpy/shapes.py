@@ -58,7 +58,7 @@ def part_of(shape: Shape, key: tuple[Any, ...]) -> Part | None:
 
 def _is_advanced(entry: Any) -> bool:
     return isinstance(entry, list | bool | np.bool_) or (
-        getattr(entry, "ndim", 0) > 0 or getattr(entry, "dtype", None) == bool
+        getattr(entry, "ndim", 0) > 0 or getattr(entry, "dtype", None) == np.dtype(bool)
     )
 
 

@@ -33,7 +33,9 @@ class Program:
             self.create()
 
     def create(self) -> None:
-        shape = self.random.choice([(4, 3), (3,), (4, 1), (1,), (), (5,), (4, 3), (0, 3), (2, 4, 3)])
+        shape = self.random.choice(
+            [(4, 3), (3,), (4, 1), (1,), (), (5,), (4, 3), (0, 3), (2, 4, 3)]
+        )
         dtype = np.dtype(self.random.choice(self.types))
         size = int(np.prod(shape))
         values = np.array([self.random.randrange(-6, 7) / 2 for _ in range(size)]).reshape(shape)
@@ -70,7 +72,9 @@ class Program:
         if close and "float16" in self.types:  # numbers that were rounded to it are anywhere
             close = TOLERANCE["float16"]
         with np.errstate(all="ignore"):
-            same = np.isclose(value.astype(np.float64), given.astype(np.float64), close, close, equal_nan=True)
+            same = np.isclose(
+                value.astype(np.float64), given.astype(np.float64), close, close, equal_nan=True
+            )
         if close == 0:
             same = value == given
         assert np.all(same), (place, given, value, self.lines)
@@ -81,7 +85,9 @@ class Program:
         shape, dtype = self.pairs[x][0].shape, self.pairs[x][0].dtype
         if dtype.kind == "f" and not np.all(np.abs(np.nan_to_num(self.pairs[x][0])) < 1e4):
             self.add("small", lambda m, a: m.where(m.isfinite(a) & (abs(a) < 100), a, 1), x)
-            self.pairs[x] = self.pairs.pop() if len(self.pairs[-1][0].shape) == len(shape) else self.pairs[x]
+            self.pairs[x] = (
+                self.pairs.pop() if len(self.pairs[-1][0].shape) == len(shape) else self.pairs[x]
+            )
             return
         kind = number(16)
         if kind < 3:
@@ -100,14 +106,24 @@ class Program:
             # An array of NumPy's that isn't in order of rows is copied by reshape, and ours is in that order.
             is_in_order = self.pairs[x][0].flags.c_contiguous or isinstance(self.pairs[x][1], View)
             how = choose(["T", "reshape", "ravel"]) if is_in_order else "T"
-            self.add(how, {"T": lambda m, a: a.T, "reshape": lambda m, a: a.reshape(shape[::-1]), "ravel": lambda m, a: m.ravel(a)}[how], x)
+            self.add(
+                how,
+                {
+                    "T": lambda m, a: a.T,
+                    "reshape": lambda m, a: a.reshape(shape[::-1]),
+                    "ravel": lambda m, a: m.ravel(a),
+                }[how],
+                x,
+            )
         elif kind in (8, 9):
             key = self.index(shape)
             scalar = choose([1, 2, 0])
             self.add(f"[{key}] = {scalar}", lambda m, a: self.set(a, key, scalar), x)
         elif kind == 10:
             key = self.index(shape)
-            self.add(f"[{key}] = array", lambda m, a, b: self.set(a, key, self.fitting(m, a, b)), x, y)
+            self.add(
+                f"[{key}] = array", lambda m, a, b: self.set(a, key, self.fitting(m, a, b)), x, y
+            )
         elif kind in (11, 12):
             name = choose(["__iadd__", "__isub__", "__imul__"])
             if shape:
@@ -141,7 +157,18 @@ class Program:
         choose = self.random.choice
         key: list[Any] = []
         for extent in shape[: self.random.randrange(len(shape) + 1)]:
-            part = choose([slice(None), slice(1, None), slice(None, -1), slice(None, None, -1), slice(None, None, 2), 0, -1, None])
+            part = choose(
+                [
+                    slice(None),
+                    slice(1, None),
+                    slice(None, -1),
+                    slice(None, None, -1),
+                    slice(None, None, 2),
+                    0,
+                    -1,
+                    None,
+                ]
+            )
             if isinstance(part, int) and not extent:
                 part = slice(None)
             key.append(part)
@@ -178,29 +205,3 @@ def run(seed: int, steps: int, types: list[str] = TYPES) -> Program:
             program.pairs.pop(program.random.randrange(len(program.pairs)))
     program.finish()
     return program
-
-
-if __name__ == "__main__":
-    import sys
-    import time
-    import traceback
-    import warnings
-
-    warnings.simplefilter('ignore')
-
-    first, count, steps = map(int, sys.argv[1:4])
-    begin, failed = time.time(), 0
-    for seed in range(first, first + count):
-        if len(sys.argv) > 4 and time.time() - begin > float(sys.argv[4]):
-            print("stopped at", seed)
-            break
-        try:
-            run(seed, steps)
-        except BaseException as error:
-            failed += 1
-            print(seed, type(error).__name__, str(error)[:1500] if failed < 4 else str(error)[:100])
-            if failed < 3 and not isinstance(error, AssertionError):
-                traceback.print_exc()
-            if isinstance(error, KeyboardInterrupt):
-                break
-    print("failed", failed, "of", seed + 1 - first, "in", time.time() - begin)
