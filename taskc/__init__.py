@@ -121,11 +121,9 @@ from taskc.runtime.machine import Machine, machine
 from taskc.runtime.settings import VERSION
 
 if TYPE_CHECKING:
-    from taskc import device, jax, numpy, onnx, torch
+    from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
     from taskc.lang import cuda
-    from taskc.numpy.array import array
-    from taskc.numpy.jit import jit
     from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
     from taskc.programs.definition import ProgramDefinition, program, trace
     from taskc.runtime.checking import check
@@ -161,6 +159,14 @@ if TYPE_CHECKING:
     def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
         """Compile a model or a program for this processor into one file, which `load_bundle` reads."""
 
+    def array(value: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0) -> Any:
+        """An array of a copy of a value, whose operations are noted, and run as one program."""
+
+    def jit(function: Any) -> Any:
+        """Note a function's operations once per path, and replay them as compiled programs."""
+
+    numpy: Any
+    """NumPy's names over arrays that note operations."""
     op: Any
     """The operators as attributes; `dir(op)` lists them, and `help(op.Conv)` shows inputs and attributes."""
 

@@ -5,6 +5,7 @@ A name is noted where there is a row for it (taskc/numpy/functions.py); any othe
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from functools import wraps
@@ -15,7 +16,8 @@ import numpy as np
 
 from taskc.numpy.array import Array, array, elements, plain, unary, wrapped
 from taskc.numpy.forms import counts
-from taskc.numpy.functions import asarray, called
+from taskc.numpy.functions import asarray, called, ufunc_call
+from taskc.numpy.indexing import gathered as gathered
 from taskc.numpy.segment import located, recent
 
 __all__ = ["Array", "array", "asarray", "explain"]
@@ -69,8 +71,6 @@ def _function_of_elements(ufunc: np.ufunc) -> Any:
 
 
 def _whole(ufunc: np.ufunc, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    from taskc.numpy.array import ufunc_call
-
     inputs, outputs = args[: ufunc.nin], args[ufunc.nin :]
     if outputs:
         options["out"] = outputs
@@ -95,6 +95,13 @@ def explain() -> str:
         place = f"{Path(at.file).name}:{at.line}: {at.text.strip()}"
         lines.append(f"{count:4} operations, {results} results, ended by {reason}: {place}")
     return "\n".join(lines)
+
+
+def _namespace(self: Array, *, api_version: str | None = None) -> Any:
+    return sys.modules[__name__]
+
+
+setattr(Array, "__array_namespace__", _namespace)  # noqa: B010
 
 
 def __getattr__(name: str) -> Any:

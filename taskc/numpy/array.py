@@ -18,9 +18,10 @@ import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.numpy import rows
+from taskc.numpy.ending import end
 from taskc.numpy.rows import SUPPORTED, Row, ufunc_row
-from taskc.numpy.segment import MOST, UNROLLED, Segment, Site, end, here
-from taskc.numpy.shapes import Part, Shape, broadcast, part_of, reshaped
+from taskc.numpy.segment import MOST, UNROLLED, Segment, Site, here
+from taskc.numpy.shapes import Part, Shape, axes_of, broadcast, part_of, reshaped
 
 Known: TypeAlias = "np.ndarray[Any, Any]"
 new = object.__new__
@@ -29,6 +30,10 @@ _frame = sys._getframe
 
 class UnsupportedError(Exception):
     """A call that isn't noted: NumPy computes it."""
+
+
+# Reading and writing where the index has arrays: `taskc/numpy/indexing.py` puts them here.
+advanced: dict[str, Callable[..., Any]] = {}
 
 
 class Array:
@@ -101,11 +106,6 @@ class Array:
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        import taskc.numpy
-
-        return taskc.numpy
-
     def __bool__(self) -> bool:
         return bool(known(self, "bool"))
 
@@ -165,16 +165,6 @@ class Array:
 
         return method
 
-    # --- NumPy's protocols ---
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **options: Any) -> Any:
-        return ufunc_call(ufunc, method, args, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        from taskc.numpy.functions import called
-
-        return called(function, args, options)
-
     # --- parts ---
 
     def __getitem__(self, key: Any) -> Array:
@@ -193,9 +183,8 @@ class Array:
                 pass
         part = part_of(self._shape, key)
         if part is None:
-            from taskc.numpy.indexing import gathered
-
-            return gathered(self, key)
+            chosen: Array = advanced["read"](self, key)
+            return chosen
         if part.is_element:
             return note(rows.part_row(part.pattern, self._dtype), (self,), (), part.numbers)
         return view(self, part, part.shape)
@@ -204,9 +193,8 @@ class Array:
         key = key if type(key) is tuple else (key,)
         part = part_of(self._shape, key)
         if part is None:
-            from taskc.numpy.indexing import scattered
-
-            return scattered(self, key, value)
+            advanced["write"](self, key, value)
+            return None
         if part.is_element and _wrote_element(self, key, value):
             return None
         value = as_operand(value, self._dtype)
@@ -264,8 +252,6 @@ class Array:
         return copied(self.reshape(-1, order=order))
 
     def squeeze(self, axis: Any = None) -> Array:
-        from taskc.numpy.shapes import axes_of
-
         shape = self._shape
         axes = (
             axes_of(axis, len(shape))
@@ -740,30 +726,6 @@ def fitted(x: Array, shape: Shape, dtype: np.dtype[Any]) -> Array:
     return x if x._dtype == dtype else note(rows.cast_row(dtype), (x,), shape)
 
 
-def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A call of NumPy's function of elements, or of one of its methods."""
-    from taskc.numpy.functions import FUNCTIONS
-
-    (out,) = options.pop("out", None) or (None,)
-    name = _FOLDS.get((ufunc.__name__, method))
-    if method == "__call__" and not options and ufunc.nout == 1:
-        result = FUNCTIONS["matmul"](*args) if ufunc is np.matmul else elements(ufunc, *args)
-    elif name is not None and (method == "reduce" or not options):
-        result = FUNCTIONS[name](*args, **({"axis": 0} | options))
-    else:
-        result = wrapped(
-            getattr(ufunc, method)(*map(plain, args), **{n: plain(x) for n, x in options.items()})
-        )
-    return result if out is None else written(out, result)
-
-
-_FOLDS = {
-    ("add", "reduce"): "sum", ("multiply", "reduce"): "prod", ("maximum", "reduce"): "max",
-    ("minimum", "reduce"): "min", ("logical_and", "reduce"): "all", ("logical_or", "reduce"): "any",
-    ("add", "accumulate"): "cumsum", ("multiply", "accumulate"): "cumprod",
-}  # fmt: skip
-
-
 def written(out: Any, result: Array) -> Any:
     """Write a result to `out`, which is returned."""
     if not np.can_cast(result._dtype, out.dtype, "same_kind"):
@@ -804,8 +766,11 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
                 shape = broadcast(shape, y._shape)
             elif shape == () and x._segment is None and y._segment is None:
                 return elements(ufunc, x, y)
-            site = _site(_frame(1))
-            segment = _open(site)
+            frame = _frame(1)
+            site = frame.f_code, frame.f_lasti
+            segment = here.segment
+            if len(segment.operations) >= UNROLLED:
+                segment = _open(site)
             left = (
                 number_in(segment, x) if x._segment is not segment or type(x) is View else x._number
             )
@@ -823,8 +788,11 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
             if x._shape or x._segment is not None:
                 row, to = weak
                 number = np.asarray(y, to)
-                site = _site(_frame(1))
-                segment = _open(site)
+                frame = _frame(1)
+                site = frame.f_code, frame.f_lasti
+                segment = here.segment
+                if len(segment.operations) >= UNROLLED:
+                    segment = _open(site)
                 left = (
                     number_in(segment, x)
                     if x._segment is not segment or type(x) is View

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,12 +24,10 @@ from taskc.ir.nodes import Tensor
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension
 from taskc.lang.source import called_from
+from taskc.numpy.segment import Operation, Segment, located
 from taskc.operators.tensors import computed
 from taskc.programs.sizes import Assumptions
 from taskc.programs.tracing import TensorHandle
-
-if TYPE_CHECKING:
-    from taskc.numpy.segment import Operation, Segment
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Sizes: TypeAlias = tuple[int, ...]
@@ -190,8 +188,6 @@ def _traced(
     places: tuple[int, ...], operations: Sequence[Operation], leaves: Sequence[Array],
     wanted: tuple[int, ...], owned: tuple[int, ...], assumptions: Assumptions,
 ) -> tuple[ProgramDefinition, tuple[int, ...]]:  # fmt: skip
-    from taskc.numpy.segment import located
-
     sizes: list[Any] = [*known]
     for position, (dimension, offset) in offsets.items():
         sizes[position] = dimension + offset if offset else dimension
@@ -267,6 +263,8 @@ def _bound(compiled: Compiled, sizes: Sizes, values: dict[Dimension, int]) -> Ca
     rest: list[Any] = [_nothing(values[dimension]) for dimension in compiled.order]
     rest += [sizes[position] for position in compiled.places]
     count = sum(place >= 0 for place in outputs)
+    if outputs == (0,) and not rest:
+        return lambda leaves: [program(*leaves)]
 
     def call(leaves: list[Array]) -> list[Array]:
         results = program(*leaves, *rest)

@@ -91,10 +91,10 @@ def _total(x: Array, dtype: Any) -> np.dtype[Any]:
     """The type of a sum, as NumPy's: small integers are widened."""
     if dtype is not None:
         return np.dtype(dtype)
-    if x._dtype.kind in "bi":
-        return np.dtype(np.promote_types(x._dtype, np.int64))
-    unsigned = x._dtype.kind == "u"
-    return np.dtype(np.promote_types(x._dtype, np.uint64)) if unsigned else x._dtype
+    return _WIDE.get(x._dtype.kind, x._dtype)
+
+
+_WIDE = {"b": np.dtype(np.int64), "i": np.dtype(np.int64), "u": np.dtype(np.uint64)}
 
 
 def _fold(
@@ -171,7 +171,7 @@ def var(
     if wanted.kind != "f":
         raise UnsupportedError
     wide = x.astype(np.float32 if wanted == np.float16 else wanted, copy=False)
-    away = wide - mean(wide, axis, keepdims=True)
+    away = elements(np.subtract, wide, mean(wide, axis, keepdims=True))
     count = int(np.prod([x._shape[axis] for axis in axes_of(axis, x.ndim)], dtype=np.int64))
     free = max(count - (ddof if correction is None else correction), 0)
     total = sum_(elements(np.square, away), axis, keepdims=keepdims)
@@ -510,6 +510,41 @@ def size_(a: Any, axis: int | None = None) -> int:
     return x.size if axis is None else x._shape[axis]
 
 
+# --- NumPy's protocols -------------------------------------------------------------------------
+
+
+def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A call of NumPy's function of elements, or of one of its methods."""
+    (out,) = options.pop("out", None) or (None,)
+    name = _FOLDS.get((ufunc.__name__, method))
+    if method == "__call__" and not options and ufunc.nout == 1:
+        result = FUNCTIONS["matmul"](*args) if ufunc is np.matmul else elements(ufunc, *args)
+    elif name is not None and (method == "reduce" or not options):
+        result = FUNCTIONS[name](*args, **({"axis": 0} | options))
+    else:
+        result = wrapped(
+            getattr(ufunc, method)(*map(plain, args), **{n: plain(x) for n, x in options.items()})
+        )
+    return result if out is None else written(out, result)
+
+
+_FOLDS = {
+    ("add", "reduce"): "sum", ("multiply", "reduce"): "prod", ("maximum", "reduce"): "max",
+    ("minimum", "reduce"): "min", ("logical_and", "reduce"): "all", ("logical_or", "reduce"): "any",
+    ("add", "accumulate"): "cumsum", ("multiply", "accumulate"): "cumprod",
+}  # fmt: skip
+
+
+def _array_function(self: Array, of: Any, types: Any, args: Any, options: Any) -> Any:
+    return called(of, args, options)
+
+
+def _array_ufunc(self: Array, of: np.ufunc, method: str, *args: Any, **options: Any) -> Any:
+    return ufunc_call(of, method, args, options)
+
+
+setattr(Array, "__array_function__", _array_function)  # noqa: B010
+setattr(Array, "__array_ufunc__", _array_ufunc)  # noqa: B010
 # The methods of an array that are functions, too.
 for _name in (
     "all any argmax argmin clip cumprod cumsum dot max mean min prod round std sum take var"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from taskc.numpy import rows
-from taskc.numpy.array import Array, adopted, array, known, note, plain, replace
+from taskc.numpy.array import Array, adopted, advanced, array, known, note, plain, replace
 from taskc.numpy.rows import SUPPORTED
 from taskc.numpy.shapes import broadcast
 
@@ -66,3 +66,6 @@ def scattered(x: Array, key: tuple[Any, ...], value: Any) -> None:
     whole = known(x, "setitem").copy()
     whole[tuple(map(plain, key))] = plain(value)
     return replace(x, adopted(whole))
+
+
+advanced.update(read=gathered, write=scattered)

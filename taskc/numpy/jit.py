@@ -23,7 +23,8 @@ import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.numpy.array import Array, adopted, copied, known, replace
-from taskc.numpy.segment import Segment, end, here
+from taskc.numpy.ending import end
+from taskc.numpy.segment import Segment, here
 
 Known: TypeAlias = "np.ndarray[Any, Any]"
 
