@@ -1,6 +1,9 @@
-"""NumPy programs with the import changed: NPBench (github.com/spcl/npbench, a checkout of it is an argument).
+"""NumPy's door: what noting costs, chains of operations, hits of tc.jit, lengths; and programs with the import changed.
 
-    python benchmarks/doors_numpy.py --npbench FOLDER [--size S] [--only jacobi_2d,adi] [--json FILE]
+    python benchmarks/doors_numpy.py [--json FILE]
+    python benchmarks/doors_numpy.py --npbench FOLDER [--size S] [--only jacobi_2d,adi] [--numba]
+
+The programs are NPBench's (github.com/spcl/npbench); FOLDER is a checkout of it.
 
 Each program runs in a process of its own: NumPy's source as it is, and with `import taskc.numpy as np`. Results are
 compared as NPBench does (relative error of the norm under 1e-5 for f64). Times are medians of interleaved calls.
@@ -119,9 +122,74 @@ def measure(folder: Path, name: str, size: str, seconds: float, numba: bool) -> 
     return row
 
 
+def chain(x: Any, y: Any) -> Any:
+    """Eight operations."""
+    return ((((((x + y) * x) - y) * y + x) * 0.5) * x) - y
+
+
+def own_rows() -> list[dict[str, Any]]:
+    """Noting, chains against NumPy's, hits of `tc.jit`, compilations for 100 lengths, and memory after 10,000 calls."""
+    import resource
+
+    import taskc as tc
+    from taskc.numpy.forms import counts
+    from taskc.numpy.segment import Segment, here
+
+    def seconds(*calls: Any, repeat: int) -> list[float]:
+        """The median of each call's seconds, interleaved."""
+        times: list[list[float]] = [[] for _ in calls]
+        for _ in range(15):
+            for own, call in zip(times, calls, strict=True):
+                begin = time.perf_counter()
+                for _ in range(repeat):
+                    call()
+                own.append((time.perf_counter() - begin) / repeat)
+        return [statistics.median(own) for own in times]
+
+    def noted() -> None:
+        here.segment = Segment()
+        chain(one, one)
+
+    one = tc.array(np.ones(1))
+    (note,) = seconds(noted, repeat=1000)
+    rows: list[dict[str, Any]] = [
+        {"case": "noting an operation", "ours_us": round(note / 8 * 1e6, 2)}
+    ]
+    here.segment = Segment()
+    for size in (1 << 12, 1 << 16, 1 << 20, 1 << 22):
+        x, y = np.random.default_rng(0).random((2, size))
+        ours_x, ours_y = tc.array(x), tc.array(y)
+        assert np.array_equal(chain(x, y), np.asarray(chain(ours_x, ours_y)))
+        pair = seconds(
+            lambda: np.asarray(chain(ours_x, ours_y)),
+            lambda: chain(x, y),
+            repeat=max(1, (1 << 21) // size),
+        )
+        rows.append({
+            "case": f"eight operations of {size}", "ours_ms": round(pair[0] * 1e3, 4), "peer": "numpy",
+            "peer_ms": round(pair[1] * 1e3, 4), "ratio": round(pair[1] / pair[0], 2),
+        })  # fmt: skip
+    jitted = tc.jit(lambda x, y: (x + y) * 2)
+    jitted(one, one)
+    (hit,) = seconds(lambda: jitted(one, one), repeat=2000)
+    rows.append({"case": "a hit of tc.jit, with its program", "ours_us": round(hit * 1e6, 2)})
+    before = counts["compiled"]
+    for size in range(100, 200):
+        x = tc.array(np.arange(float(size)))
+        float((x[1:] * 2 + x[:-1]).sum())
+    rows.append({"case": "100 lengths", "compilations": counts["compiled"] - before})
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for size in range(10_000):
+        x = tc.array(np.full(10_000, float(size)))
+        float((x * 2 + 1)[5])
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident
+    rows.append({"case": "10,000 calls", "kib_more_at_the_peak": grown})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--npbench", type=Path, required=True)
+    parser.add_argument("--npbench", type=Path)
     parser.add_argument("--size", default="S")
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=2)
@@ -133,6 +201,13 @@ def main() -> None:
     if options.one:
         row = measure(options.npbench, options.one, options.size, options.seconds, options.numba)
         print("ROW " + json.dumps(row))
+        return
+    if options.npbench is None:
+        rows = own_rows()
+        for row in rows:
+            print("  ".join(f"{name} {value}" for name, value in row.items()))
+        if options.json:
+            options.json.write_text(json.dumps({"rows": rows}, indent=1))
         return
     names = sorted(path.stem for path in (options.npbench / "bench_info").glob("*.json"))
     names = [name for name in names if not options.only or name in options.only.split(",")]

@@ -175,12 +175,11 @@ class Array:
             and len(key) == len(self._shape)
             and here.recorder is None
         ):
-            try:  # an element of a known array needs no program
-                element = self._value[key]
-                if not isinstance(element, np.ndarray):
-                    return adopted(np.asarray(element))
-            except TypeError:
-                pass
+            for entry in key:
+                if type(entry) is not int and not isinstance(entry, np.integer):
+                    break
+            else:  # an element of a known array needs no program
+                return adopted(np.asarray(self._value[key]))
         part = part_of(self._shape, key)
         if part is None:
             chosen: Array = advanced["read"](self, key)

@@ -89,9 +89,8 @@ def _supported(*arrays: Array) -> None:
 
 def _total(x: Array, dtype: Any) -> np.dtype[Any]:
     """The type of a sum, as NumPy's: small integers are widened."""
-    if dtype is not None:
-        return np.dtype(dtype)
-    return _WIDE.get(x._dtype.kind, x._dtype)
+    given: np.dtype[Any] | None = None if dtype is None else np.dtype(dtype)
+    return given or _WIDE.get(x._dtype.kind, x._dtype)
 
 
 _WIDE = {"b": np.dtype(np.int64), "i": np.dtype(np.int64), "u": np.dtype(np.uint64)}

@@ -43,8 +43,12 @@ def part_of(shape: Shape, key: tuple[Any, ...]) -> Part | None:
             plain.append(entry)
         elif _is_advanced(entry):
             return None
-        else:
+        elif hasattr(entry, "__index__"):
             plain.append(as_index(entry))
+        else:
+            raise IndexError(
+                f"an index is an integer, a slice, `...`, None or an array, not {entry!r}"
+            )
     try:
         known = _parts.get(tuple(plain))
     except TypeError:  # a slice of arrays
