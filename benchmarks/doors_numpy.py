@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +161,8 @@ def own_rows() -> list[dict[str, Any]]:
         x, y = np.random.default_rng(0).random((2, size))
         ours_x, ours_y = tc.array(x), tc.array(y)
         assert np.array_equal(chain(x, y), np.asarray(chain(ours_x, ours_y)))
-        pair = seconds(
-            lambda: np.asarray(chain(ours_x, ours_y)),
-            lambda: chain(x, y),
-            repeat=max(1, (1 << 21) // size),
-        )
+        ours, theirs = partial(chain, ours_x, ours_y), partial(chain, x, y)
+        pair = seconds(lambda own=ours: np.asarray(own()), theirs, repeat=max(1, (1 << 21) // size))
         rows.append({
             "case": f"eight operations of {size}", "ours_ms": round(pair[0] * 1e3, 4), "peer": "numpy",
             "peer_ms": round(pair[1] * 1e3, 4), "ratio": round(pair[1] / pair[0], 2),

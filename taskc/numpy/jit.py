@@ -141,6 +141,9 @@ class Jit:
                 key.append((arrays[-1].dtype, arrays[-1].shape))
             else:
                 key.append((kind, value))
+        if len(arrays) > 1 and len({*map(id, arrays)}) < len(arrays):
+            places = [*map(id, arrays)]
+            key.append(tuple([places.index(place) for place in places]))
         if self._function.__closure__ or self._globals:
             key.append(self._around())
         try:
@@ -192,10 +195,11 @@ class Jit:
         root = self._roots.setdefault(key, _Node())
         assert root is not None
         originals = [x for x in (*args, *options.values()) if isinstance(x, Array | np.ndarray)]
-        inside = [
-            copied(x) if isinstance(x, Array) else adopted(np.array(x, order="C"))
+        own = {
+            id(x): copied(x) if isinstance(x, Array) else adopted(np.array(x, order="C"))
             for x in originals
-        ]
+        }
+        inside = [own[id(x)] for x in originals]
         values = [known(x, "jit") for x in inside]
         rest = iter(inside)
         given = [next(rest) if isinstance(x, Array | np.ndarray) else x for x in args]

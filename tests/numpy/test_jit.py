@@ -67,6 +67,17 @@ def test_updates_of_arguments_reach_the_caller() -> None:
             assert float(total) == sum(expected)
 
 
+def test_an_array_that_is_passed_twice_is_another_key() -> None:
+    @tc.jit
+    def update(x: Any, y: Any) -> Any:
+        x += 1
+        return x + y
+
+    a, b = np.ones(2), np.full(2, 10.0)
+    for x, y, expected in ((a, a, 4), (a, b, 13), (b, b, 22), (b, a, 15), (a, b, 16)):
+        assert np.asarray(update(x, y)).tolist() == [expected] * 2
+
+
 def test_closed_over_values_are_part_of_the_key() -> None:
     factor = 2.0
 
