@@ -185,6 +185,8 @@ class Array:
             chosen: Array = advanced["read"](self, key)
             return chosen
         if part.is_element:
+            if self._dtype not in SUPPORTED:
+                return adopted(np.asarray(known(self, "NumPy")[key]))
             return note(rows.part_row(part.pattern, self._dtype), (self,), (), part.numbers)
         return view(self, part, part.shape)
 
@@ -418,6 +420,8 @@ def _entry(kind: str | int, first: int, count: int) -> Any:
 
 
 def note_reshape(x: Array, shape: Shape) -> Array:
+    if x._dtype not in SUPPORTED:
+        return adopted(known(x, "NumPy").reshape(shape))
     return note(rows.reshape_row(x._dtype), (x,), shape, shape)
 
 
@@ -438,7 +442,7 @@ def replace(self: Array, value: Array) -> None:
             value = _updated(base, how, value)
         case Order(axes=axes):
             back = tuple([axes.index(axis) for axis in range(len(axes))])
-            value = note(rows.transpose_row(back, base._dtype), (value,), base._shape)
+            value = copied(value.transpose(back))
         case Reshape():
             value = note_reshape(value, base._shape)
     replace(base, value)
@@ -446,6 +450,11 @@ def replace(self: Array, value: Array) -> None:
 
 def _updated(base: Array, part: Part, value: Array) -> Array:
     """The base with a part replaced; a leaf that nobody else has is written in place."""
+    if base._dtype not in SUPPORTED or value._dtype not in SUPPORTED:
+        whole = known(base, "NumPy").copy()
+        key = (*map(_entry, part.pattern, part.numbers[::2], part.numbers[1::2]), ...)
+        whole[key] = plain(value)
+        return adopted(whole)
     row = rows.update_row(part.pattern, base._dtype)
     result = note(row, (base, value), base._shape, part.numbers)
     assert result._segment is not None
@@ -536,6 +545,8 @@ def _without_arrays(value: Any) -> Any:
 
 def copied(self: Array) -> Array:
     """An array of the same value, which is written apart."""
+    if self._dtype not in SUPPORTED:
+        return adopted(np.array(known(self, "NumPy"), order="C"))
     if isinstance(self, View):
         _read(self)
     if self._segment is None:

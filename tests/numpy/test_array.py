@@ -153,6 +153,20 @@ def test_what_has_no_row_is_numpys() -> None:
     assert x.tolist() == [1, 2, 3]
 
 
+def test_complex_numbers_are_numpys() -> None:
+    results = []
+    for module in (np, tnp):
+        z: Any = module.array(np.arange(6.0).reshape(2, 3) * (1 + 1j))
+        part, turned = z[:, 1:], z.T
+        part *= 1j
+        turned[0] = 5
+        z[1, 2] += z[0, 1]
+        z.reshape(-1)[3:5] = turned[1]
+        total = (z.copy()[1] * np.conj(part[0, 0])).sum() + module.exp(z[0, 0] * 0)
+        results.append([*np.asarray(z).ravel().tolist(), complex(total)])
+    assert results[0] == results[1]
+
+
 def test_masks() -> None:
     x = matrix() + 0
     assert np.asarray(x[x > 9]).tolist() == [10, 11]
