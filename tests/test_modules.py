@@ -39,7 +39,7 @@ ELSEWHERE = {
     "test_notebooks.py": "pictures",
     "test_torch.py": "backward",
     "test_jax.py": "jax/xla",
-    "numpy/test_array.py": "numpy/ending numpy/functions numpy/indexing numpy/segment numpy/shapes",
+    "numpy/test_array.py": "numpy/ending numpy/functions numpy/indexing numpy/operators numpy/segment numpy/shapes",
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",
     "tune/test_session.py": "tune/bench",
