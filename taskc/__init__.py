@@ -159,7 +159,14 @@ if TYPE_CHECKING:
     def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
         """Compile a model or a program for this processor into one file, which `load_bundle` reads."""
 
-    def array(value: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0) -> Any:
+    def array(
+        value: Any,
+        dtype: Any = None,
+        *,
+        copy: bool | None = True,
+        order: Any = None,
+        ndmin: int = 0,
+    ) -> Any:
         """An array of a copy of a value, whose operations are noted, and run as one program."""
 
     def jit(function: Any) -> Any:

@@ -519,9 +519,12 @@ def adopted(value: Known) -> Array:
 
 
 def array(
-    value: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, **options: Any
+    value: Any, dtype: Any = None, *, copy: bool | None = True, order: Any = None, ndmin: int = 0
 ) -> Array:
-    """An array of a copy of a value: an array of any library, nested lists or a number."""
+    """An array of a copy of a value: an array of any library, nested lists or a number.
+
+    order  is NumPy's, and ignored: arrays lie row by row
+    """
     if isinstance(value, Array):
         result = value if dtype is None else value.astype(dtype, copy=False)
         result = copied(result) if copy is not False and result is value else result
