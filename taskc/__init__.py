@@ -144,6 +144,21 @@ if TYPE_CHECKING:
     ) -> Any:
         """Load the model or the program of a bundle; it is called like the saved one."""
 
+    def array(
+        value: Any,
+        dtype: Any = None,
+        *,
+        copy: bool | None = True,
+        order: Any = None,
+        ndmin: int = 0,
+    ) -> Any:
+        """An array of a copy of a value, whose operations are noted, and run as one program."""
+
+    def jit(function: Any) -> Any:
+        """Note a function's operations once per path, and replay them as compiled programs."""
+
+    numpy: Any
+    """NumPy's names over arrays that note operations."""
     op: Any
     """The operators as attributes; `dir(op)` lists them, and `help(op.Conv)` shows inputs and attributes."""
 
@@ -169,6 +184,7 @@ __all__ = [
     "TensorType",
     "acos",
     "acosh",
+    "array",
     "asin",
     "asinh",
     "atan",
@@ -230,6 +246,7 @@ __all__ = [
     "isinf",
     "isnan",
     "jax",
+    "jit",
     "kernel",
     "leading_zeros",
     "load",
@@ -242,6 +259,7 @@ __all__ = [
     "mapping",
     "mish",
     "mma",
+    "numpy",
     "onnx",
     "op",
     "otherwise",
@@ -301,6 +319,7 @@ _LOADED_LATER = {
     "ArgumentError": "taskc.arrays.arguments",
     "CopyWarning": "taskc.arrays.arguments",
     "ProgramDefinition": "taskc.programs.definition",
+    "array": "taskc.numpy.array",
     "branch": "taskc.programs.body",
     "check": "taskc.runtime.checking",
     "compile": "taskc.onnx.session",
@@ -312,7 +331,9 @@ _LOADED_LATER = {
     "finish_compiling": "taskc.runtime.targets",
     "gradient": "taskc.gradients",
     "jax": "taskc.jax",
+    "jit": "taskc.numpy.jit",
     "load_bundle": "taskc.onnx.bundled",
+    "numpy": "taskc.numpy",
     "onnx": "taskc.onnx",
     "op": "taskc.operators.op",
     "otherwise": "taskc.programs.body",
@@ -326,7 +347,7 @@ _LOADED_LATER = {
     "tune": "taskc.tune",
     "value_and_gradient": "taskc.gradients",
 }
-_MODULES = ("cuda", "device", "jax", "onnx", "torch", "tune")
+_MODULES = ("cuda", "device", "jax", "numpy", "onnx", "torch", "tune")
 
 
 def __getattr__(name: str) -> Any:

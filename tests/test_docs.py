@@ -114,6 +114,7 @@ def test_all_documents_are_here() -> None:
         "limitations",
         "measured",
         "memory",
+        "numpy",
         "numpy_programs",
         "onnx",
         "operators",

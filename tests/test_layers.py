@@ -50,15 +50,16 @@ BELOW: dict[str, tuple[str, ...]] = {
     "profiling": ("kernels",),
     "operators": ("kernels",),
     "gradients": ("backward", "operators"),
+    "numpy": ("operators",),
     "onnx": ("operators",),
     "commands": ("mutation", "onnx", "profiling"),
     "cli": ("commands",),
-    "": ("annotations", "cli", "gradients", "jax", "notebooks", "torch"),
+    "": ("annotations", "cli", "gradients", "jax", "notebooks", "numpy", "torch"),
     "__main__": ("",),
 }
 
 # An operator is written against the public names, like a user's; so is what stands on operators.
-USE_PUBLIC_NAMES = {"kernels", "operators", "gradients", "onnx", "commands", "cli"}
+USE_PUBLIC_NAMES = {"kernels", "operators", "gradients", "numpy", "onnx", "commands", "cli"}
 
 # Third-party modules that may be imported at module level only in the part given.
 HOMES = {"cuda": "backend.cuda", "llvmlite": "backend.cpu", "onnx": "onnx"}

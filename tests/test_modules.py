@@ -41,6 +41,7 @@ ELSEWHERE = {
     "gradients/test_rules.py": "gradients/rules_images",
     "gradients/test_walk.py": "gradients/straight gradients/computations",
     "test_jax.py": "jax/xla",
+    "numpy/test_array.py": "numpy/ending numpy/functions numpy/indexing numpy/operators numpy/segment numpy/shapes",
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",
     "tune/test_session.py": "tune/bench",

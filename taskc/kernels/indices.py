@@ -2,6 +2,7 @@
 
 scatter_elements, scatter_slices, scatter_planes   write at places, one update after another
 append                                             write after the elements that are there
+write_part                                         write a part, at regular places along each axis
 checked_starts                                     places where updates begin, checked to be in bounds
 top_k, nonzero                                     the places of the largest elements, and of those that aren't 0
 suppression, gathering                             the best boxes that don't overlap, and a list of them
@@ -12,7 +13,7 @@ from __future__ import annotations
 from math import prod
 
 import taskc as tc
-from taskc import DType, KernelDefinition, Machine, boolean, f32, i64, spatial
+from taskc import DType, KernelDefinition, Machine, boolean, f32, i64, repeat, spatial
 from taskc.kernels.signatures import Extent, Function
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
@@ -141,6 +142,45 @@ def append_each(
                             memory[b, h, place] = new[b, h, step * _WIDTH + i]
 
     return append_each
+
+
+def write_part(
+    whole: tuple[Extent, ...], shape: tuple[Extent, ...], along: tuple[tuple[int, int], ...],
+    problem: str, *, dtype: DType, machine: Machine,
+) -> KernelDefinition:  # fmt: skip
+    """x[part] = y, in place; y has at least one axis.
+
+    along  for each axis of x, the step of the part and the axis of y, or (0, -1) for a single place
+    """
+    *outer, inner = shape
+    lines, block = tuple(outer), 4096 // dtype.bits * 4
+    ones, own = (1,) * len(lines), repeat(block // _WIDTH) * spatial(_WIDTH)
+
+    @tc.kernel(workers=_WIDTH)
+    def write_part(
+        y: tc.typed[dtype[shape]],
+        firsts: tc.typed[(i64,) * len(whole)],
+        x: tc.inout[dtype[whole]],
+    ) -> None:
+        for *line, start in tc.tiles((*lines, inner), by=(*ones, block)):
+            assert all(
+                0 <= first < extent
+                if step == 0
+                else 0 <= first <= extent - 1 - (shape[axis] - 1) * step
+                if step > 0
+                else -(shape[axis] - 1) * step <= first < extent
+                for first, extent, (step, axis) in zip(firsts, whole, along, strict=True)
+            ), problem
+            for i in own:
+                if start + i < inner:
+                    at = (*line, start + i)
+                    to = tuple(
+                        first if step == 0 else first + at[axis] * step
+                        for first, (step, axis) in zip(firsts, along, strict=True)
+                    )
+                    x[to] = y[at]
+
+    return write_part
 
 
 def checked_starts(kind: DType, batch: Extent, most: Extent, problem: str) -> KernelDefinition:

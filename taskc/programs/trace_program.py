@@ -16,7 +16,7 @@ from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer_expressions import extent_text
 from taskc.ir.signature import Parameter, is_output, named_type
 from taskc.ir.text_rules import identifier
-from taskc.ir.types import TensorType
+from taskc.ir.types import DType, TensorType
 from taskc.lang.context import Context, FunctionFrame
 from taskc.lang.definition import KernelDefinition
 from taskc.lang.functions import Outside
@@ -90,7 +90,7 @@ def _program(trace: Trace, loc: Location) -> tuple[Program, tuple[KernelDefiniti
 
 def traced_body(
     name: str,
-    inputs: Mapping[str, TensorType | ParameterType],
+    inputs: Mapping[str, TensorType | ParameterType | DType],
     body: Callable[..., Any],
     site: Location,
     assumptions: Assumptions | None = None,
@@ -99,6 +99,9 @@ def traced_body(
     dimensions: dict[Dimension, Variable] = {}
     parameters: list[Parameter] = []
     for given, declared_type in inputs.items():
+        if isinstance(declared_type, DType):
+            parameters.append(Variable(given, declared_type))
+            continue
         role, kind = (
             (declared_type.role, declared_type.type)
             if isinstance(declared_type, ParameterType)

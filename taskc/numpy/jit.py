@@ -1,0 +1,298 @@
+"""`@tc.jit`: a function of arrays that is noted once per path, and replayed without its Python.
+
+    @tc.jit
+    def step(x, y):            the first call notes its operations: programs, with where their inputs come from
+        z = x + y
+        if z.sum() > 0:        a value is needed: the program so far, then one path per outcome
+            z = z * 2
+        return z
+
+Calls of the same key (types and shapes of arrays, other arguments, the values that the function closes over) replay the
+programs. A call whose outcome is new is noted as another path. A function that needs values in another way, as `print`
+does, runs each time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from functools import update_wrapper
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from taskc.dataclass import dataclass
+from taskc.numpy.array import Array, adopted, copied, known, replace
+from taskc.numpy.ending import end
+from taskc.numpy.segment import Segment, here
+
+Known: TypeAlias = "np.ndarray[Any, Any]"
+
+_log = logging.getLogger("taskc.jit")
+_MOST_KEYS = 256
+_OUTCOMES: dict[str, Callable[[Known], Hashable]] = {
+    "bool": bool, "int": int, "float": lambda value: float(value).hex(), "index": int,
+    "item": lambda value: value.tobytes(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """A constant of which each call gets a copy, since the program writes to it."""
+
+    array: Known
+
+
+class _Node:
+    """A point of a function's run: programs, and then what happens by the outcome of a value.
+
+    steps     programs, each with its inputs: places among the arguments and earlier results, or constants
+    asked     the place of the value that decides, and how it is read
+    children  by outcome
+    returned  what the function returns, with places of arrays; None before its end
+    written   places of the new values of arguments
+    """
+
+    __slots__ = ("asked", "children", "returned", "steps", "written")
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[Callable[[list[Known]], list[Known]], list[Any]]] = []
+        self.asked: tuple[int, str] | None = None
+        self.children: dict[Hashable, _Node] = {}
+        self.returned: Callable[[list[Known]], Any] | None = None
+        self.written: list[tuple[int, int]] = []
+
+
+class _Recorder:
+    """Records a run of a function from its root on, through nodes that are there."""
+
+    def __init__(self, root: _Node, arguments: list[Known]) -> None:
+        self.node = root
+        self.is_new = not root.steps and root.asked is None and root.returned is None
+        self.values = arguments  # kept, so that identities stay
+        self.places = {id(value): place for place, value in enumerate(arguments)}
+        self.problem = ""
+
+    def ran(
+        self,
+        call: Any,
+        inputs: list[Known],
+        owned: tuple[int, ...],
+        results: list[Known],
+        before: dict[int, Known],
+    ) -> None:
+        if self.is_new:
+            sources: list[Any] = []
+            for n, value in enumerate(inputs):
+                place = self.places.get(id(value))
+                sources.append(
+                    place if place is not None else _Fresh(before[n]) if n in owned else value
+                )
+            self.node.steps.append((call, sources))
+        for value in results:
+            self.places[id(value)] = len(self.values)
+            self.values.append(value)
+
+    def read(self, value: Known, reason: str) -> None:
+        """A value is needed, which depends on the arguments where its place is known."""
+        place = self.places.get(id(value))
+        if place is None or self.problem:
+            return
+        if reason not in _OUTCOMES:
+            self.problem = f"it needs a value for {reason}"
+            return
+        node = self.node
+        node.asked = place, reason
+        outcome = _OUTCOMES[reason](value)
+        self.is_new = outcome not in node.children
+        if self.is_new:
+            _log.info("a new path: a value, read as %s, is %r", reason, outcome)
+        self.node = node.children.setdefault(outcome, _Node())
+
+
+class Jit:
+    """A function that is noted once per path."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._roots: dict[Hashable, _Node | None] = {}
+        code = function.__code__
+        self._globals = [name for name in code.co_names if name in function.__globals__]
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        given = [*args, *options.values()] if options else args
+        arrays: list[Known] = []
+        key: list[Hashable] = [tuple(options)] if options else []
+        for value in given:
+            kind = type(value)
+            if kind is Array or kind is np.ndarray:
+                array = (
+                    value
+                    if kind is np.ndarray
+                    else value._value
+                    if value._segment is None
+                    else known(value, "jit")
+                )
+                arrays.append(array)
+                key.append((array.dtype, array.shape))
+            elif isinstance(value, Array | np.ndarray):
+                arrays.append(np.asarray(value))
+                key.append((arrays[-1].dtype, arrays[-1].shape))
+            else:
+                key.append((kind, value))
+        if len(arrays) > 1 and len({*map(id, arrays)}) < len(arrays):
+            places = [*map(id, arrays)]
+            key.append(tuple([places.index(place) for place in places]))
+        if self._function.__closure__ or self._globals:
+            key.append(self._around())
+        try:
+            node = self._roots.get(tuple(key), _UNKNOWN)
+        except TypeError:  # an argument that has no hash
+            node = None
+        if node is None:
+            return self._function(*args, **options)
+        if node is _UNKNOWN:
+            return self._record(tuple(key), args, options)
+        values = [
+            array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays
+        ]
+        while True:
+            for call, sources in node.steps:
+                inputs = [
+                    values[s] if type(s) is int else s if type(s) is not _Fresh else s.array.copy()
+                    for s in sources
+                ]
+                values += call(inputs)
+            if node.asked is None:
+                break
+            place, reason = node.asked
+            child = node.children.get(_OUTCOMES[reason](values[place]))
+            if child is None:
+                return self._record(tuple(key), args, options)
+            node = child
+        if node.returned is None:  # another thread records it
+            return self._function(*args, **options)
+        if node.written:
+            targets = [value for value in given if isinstance(value, Array | np.ndarray)]
+            for place, result in node.written:
+                _write(targets[place], values[result])
+        return node.returned(values)
+
+    def _around(self) -> Hashable:
+        """The values that the function closes over: numbers and texts by value, others by identity."""
+        function = self._function
+        values = [cell.cell_contents for cell in function.__closure__ or ()]
+        values += [function.__globals__.get(name) for name in self._globals]
+        return tuple(
+            [value if type(value) in (int, float, bool, str) else id(value) for value in values]
+        )
+
+    def _record(self, key: Hashable, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Run the function's Python, and record what it notes as a path from the root of this key."""
+        if len(self._roots) >= _MOST_KEYS:
+            self._roots.clear()
+        root = self._roots.setdefault(key, _Node())
+        assert root is not None
+        originals = [x for x in (*args, *options.values()) if isinstance(x, Array | np.ndarray)]
+        own = {
+            id(x): copied(x) if isinstance(x, Array) else adopted(np.array(x, order="C"))
+            for x in originals
+        }
+        inside = [own[id(x)] for x in originals]
+        values = [known(x, "jit") for x in inside]
+        rest = iter(inside)
+        given = [next(rest) if isinstance(x, Array | np.ndarray) else x for x in args]
+        named = {
+            n: next(rest) if isinstance(x, Array | np.ndarray) else x for n, x in options.items()
+        }
+        outer, outer_segment = here.recorder, here.segment
+        recorder = here.recorder = _Recorder(root, [*values])
+        here.segment = Segment()
+        try:
+            result = self._function(*given, **named)
+            leaves = [*_arrays_in(result), *inside]
+            finals = [_quietly(x) for x in leaves]
+        except BaseException:
+            self._roots.pop(key, None)
+            raise
+        finally:
+            here.recorder, here.segment = outer, outer_segment
+        node, places = recorder.node, recorder.places
+        written = [
+            (n, x, new)
+            for n, (x, new) in enumerate(
+                zip(originals, finals[-len(inside) :] if inside else [], strict=True)
+            )
+            if new is not values[n]
+        ]
+        if recorder.problem or not _is_tree(result):
+            _log.info(
+                "%s runs each time: %s",
+                self._function.__name__,
+                recorder.problem or "it returns an object",
+            )
+            self._roots[key] = None
+        else:
+            node.written = [(n, places[id(new)]) for n, _, new in written if id(new) in places]
+            node.returned = _returner(result, places)
+        for _, target, new in written:
+            _write(target, new)
+        return result
+
+
+_UNKNOWN = _Node()
+
+
+def jit(function: Callable[..., Any]) -> Jit:
+    """Note a function's operations once per path, and replay them as compiled programs."""
+    return Jit(function)
+
+
+def _quietly(x: Array) -> Known:
+    """The value of a returned array, which decides nothing."""
+    if type(x) is not Array:
+        x = copied(x)
+    if x._segment is not None:
+        end(x._segment, "return")
+    return x._value
+
+
+def _write(target: Any, value: Known) -> None:
+    if isinstance(target, Array):
+        replace(target, adopted(value))
+    else:
+        np.copyto(target, value)
+
+
+def _arrays_in(result: Any) -> list[Array]:
+    if isinstance(result, Array):
+        return [result]
+    if type(result) in (tuple, list):
+        return [x for part in result for x in _arrays_in(part)]
+    return [x for part in result.values() for x in _arrays_in(part)] if type(result) is dict else []
+
+
+def _is_tree(result: Any) -> bool:
+    if type(result) in (tuple, list):
+        return all(map(_is_tree, result))
+    if type(result) is dict:
+        return all(map(_is_tree, result.values()))
+    return result is None or isinstance(result, Array | int | float | complex | str | bool)
+
+
+def _returner(result: Any, places: dict[int, int]) -> Callable[[list[Known]], Any]:
+    """The function from the values of a run to what the function returns."""
+    if isinstance(result, Array):
+        value = _quietly(result)
+        place = places.get(id(value))
+        if place is None:
+            return lambda values: adopted(value)
+        return lambda values: adopted(values[place])
+    if type(result) in (tuple, list):
+        kind, parts = type(result), [_returner(part, places) for part in result]
+        return lambda values: kind([part(values) for part in parts])
+    if type(result) is dict:
+        named = {name: _returner(part, places) for name, part in result.items()}
+        return lambda values: {name: part(values) for name, part in named.items()}
+    return lambda values: result
