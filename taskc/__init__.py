@@ -123,7 +123,6 @@ from taskc.runtime.settings import VERSION
 if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
-    from taskc.gradients import gradient, value_and_gradient
     from taskc.lang import cuda
     from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
     from taskc.programs.definition import ProgramDefinition, program, trace
@@ -159,6 +158,12 @@ if TYPE_CHECKING:
 
     def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
         """Compile a model or a program for this processor into one file, which `load_bundle` reads."""
+
+    def gradient(program: Any, of: str = "loss", wrt: Any = ()) -> ProgramDefinition:
+        """The program of the gradients of an output with respect to some inputs; it returns grad_x for an input x."""
+
+    def value_and_gradient(program: Any, of: str = "loss", wrt: Any = ()) -> ProgramDefinition:
+        """The same program, which returns the output itself before the gradients."""
 
     op: Any
     """The operators as attributes; `dir(op)` lists them, and `help(op.Conv)` shows inputs and attributes."""
