@@ -123,7 +123,6 @@ from taskc.runtime.settings import VERSION
 if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
-    from taskc.gradients import gradient, value_and_gradient
     from taskc.lang import cuda
     from taskc.onnx.bundled import save_bundle
     from taskc.onnx.session import compile
@@ -153,6 +152,12 @@ if TYPE_CHECKING:
         ndmin: int = 0,
     ) -> Any:
         """An array of a copy of a value, whose operations are noted, and run as one program."""
+
+    def gradient(program: Any, of: str = "loss", wrt: Any = ()) -> ProgramDefinition:
+        """The program of the gradients of an output with respect to some inputs; it returns grad_x for an input x."""
+
+    def value_and_gradient(program: Any, of: str = "loss", wrt: Any = ()) -> ProgramDefinition:
+        """The same program, which returns the output itself before the gradients."""
 
     def jit(function: Any) -> Any:
         """Note a function's operations once per path, and replay them as compiled programs."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import taskc.gradients.rules_images  # noqa: F401 (registers its rules)
+from taskc.gradients import rules_images  # noqa: F401 (registers its rules)
 from taskc.gradients.walk import differentiated
 from taskc.programs.definition import ProgramDefinition
 

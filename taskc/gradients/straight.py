@@ -235,7 +235,7 @@ class Straight:
         parameters, arguments = [], []
         for tensor in memory:
             role = "in" if tensor not in written else "inout" if tensor in self.versions else "out"
-            own = replace(tensor, role=role)
+            own = replace(tensor, role=role, name=f"{tensor.name}_{len(parameters)}")
             steps = exchanged(steps, tensor, own)
             views = {
                 name: replace(view, of=own) if view.of is tensor else view

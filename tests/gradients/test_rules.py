@@ -92,12 +92,7 @@ def test_reductions(operator, axes):
 
 
 def test_a_product_of_numbers_some_of_which_are_0():
-    @tc.program
-    def f(x: f64[4, 3], y: tc.out[f64[4]]):
-        tc.compute(4, lambda i: product[i], out=y) if (
-            product := op.ReduceProd(x, [1], keepdims=0)
-        ) else None
-
+    f = program(lambda x: op.ReduceProd(x, [1], keepdims=0), x=f64[4, 3])
     x = np.array([[1.0, 2, 3], [0, 2, 3], [0, 0, 3], [0, 0, 0]])
     found = run(gradient(f, "out", ["x"]), x, np.ones(4))
     assert found.tolist() == [[6, 3, 2], [6, 0, 0], [0, 0, 0], [0, 0, 0]]
