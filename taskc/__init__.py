@@ -124,8 +124,6 @@ if TYPE_CHECKING:
     from taskc import device, jax, onnx, torch
     from taskc.arrays.arguments import ArgumentError, CopyWarning
     from taskc.lang import cuda
-    from taskc.onnx.bundled import save_bundle
-    from taskc.onnx.session import compile
     from taskc.programs.body import branch, compute, constant, empty, otherwise, steps, steps_while
     from taskc.programs.definition import ProgramDefinition, program, trace
     from taskc.runtime.checking import check
@@ -133,7 +131,22 @@ if TYPE_CHECKING:
     from taskc.runtime.user_passes import register_pass
     from taskc.tune.template import tune
 
-    # Its own signature has a union, of which callers would have to pick.
+    # Signatures of the public names that load later.
+    def compile(
+        model: Any,
+        target: str = "cpu",
+        *,
+        exact: bool = False,
+        precision: str = "f32",
+        threads: int | None = None,
+        memory: int | None = None,
+        wait: bool = False,
+        states: dict[str, str] | None = None,
+        capacity: int | None = None,
+        first: Any = None,
+    ) -> Any:
+        """Compile an ONNX model: a file, its bytes, a ModelProto, or a graph of `tc.onnx`; with states a `Sequence`."""
+
     def load_bundle(
         path: Any,
         *,
@@ -142,6 +155,9 @@ if TYPE_CHECKING:
         memory: int | None = None,
     ) -> Any:
         """Load the model or the program of a bundle; it is called like the saved one."""
+
+    def save_bundle(compiled: Any, path: Any, *feeds: Any) -> None:
+        """Compile a model or a program for this processor into one file, which `load_bundle` reads."""
 
     def array(
         value: Any,
