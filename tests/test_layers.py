@@ -41,7 +41,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "format": (),
     "device": ("backend.cuda",),
     "backward": ("lang",),
-    "torch": ("backward", "runtime"),
+    "torch": ("backward", "onnx"),
     "jax": ("backward", "runtime"),
     "notebooks": ("pictures", "runtime"),
     "mutation": ("runtime",),
