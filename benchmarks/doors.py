@@ -3,7 +3,7 @@
     python benchmarks/doors.py [--quick] [--json FILE]
 
 The benchmark "first call" has the time until the first result, tracing and compilation included. Inductor needs a C++
-compiler. Weights are random. Models of torchvision, timm and transformers are left out, by name, where these are absent.
+compiler. Weights are random. Models of torchvision and transformers are left out, by name, where these are absent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from processes import Call, Cases, compare
 
 _LARGEST_ERROR = 1e-4  # relative to the largest element
 
-Maker = Callable[[Any], tuple[Any, tuple[Any, ...]]]  # from the module torch to a model and its inputs
+Maker = Callable[
+    [Any], tuple[Any, tuple[Any, ...]]
+]  # from the module torch to a model and its inputs
 
 
 def perceptron(torch: Any) -> tuple[Any, tuple[Any, ...]]:

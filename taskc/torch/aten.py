@@ -396,9 +396,7 @@ def _batch_norm(
 
 def _layer_norm(op: Any, x: Any, shape: Any, w: Any, b: Any, epsilon: float) -> Any:
     w = op.Expand(np.ones((), x.dtype.numpy), _known(shape)) if w is None else w
-    y, mean, scale = op.LayerNormalization(
-        x, w, b, axis=-len(shape), epsilon=epsilon, outputs=3
-    )
+    y, mean, scale = op.LayerNormalization(x, w, b, axis=-len(shape), epsilon=epsilon, outputs=3)
     return y, mean, scale
 
 
@@ -460,7 +458,9 @@ def _is(size: Any, number: int) -> bool:
     return type(size) is int and size == number
 
 
-def _sliced(op: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def _sliced(
+    op: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
     end = _LAST if end is None else end
     inputs = ([0 if start is None else start], [end], [dim], [step])
     return op.Slice(x, *map(_known, inputs))
@@ -522,7 +522,11 @@ def _indexed(op: Any, x: Any, indices: Sequence[Any]) -> Any:
     if first == 0:
         return y
     rank = max(len(index.shape) for index in tensors)
-    back = [*range(rank, rank + first), *range(rank), *range(rank + first, len(x.shape) - count + rank)]
+    back = [
+        *range(rank, rank + first),
+        *range(rank),
+        *range(rank + first, len(x.shape) - count + rank),
+    ]
     return op.Transpose(y, perm=back)
 
 
@@ -579,10 +583,14 @@ def _slice_scattered(
 
 
 def _selected(op: Any, x: Any, dim: int, index: Any) -> Any:
-    return op.Squeeze(_sliced(op, x, dim, index, _LAST if _is(index, -1) else index + 1), _known([dim]))
+    return op.Squeeze(
+        _sliced(op, x, dim, index, _LAST if _is(index, -1) else index + 1), _known([dim])
+    )
 
 
-def _largest(op: Any, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def _largest(
+    op: Any, x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Any:
     if not x.shape:
         return x, np.array(0)
     return op.TopK(x, _known([k]), axis=dim, largest=int(largest), sorted=int(sorted))
@@ -601,8 +609,8 @@ _reshaped: Row = lambda op, x, sizes: op.Reshape(x, _known(sizes))  # noqa: E731
 
 
 OF_INPUTS: dict[str, Row] = {
-    "addmm.default": lambda op, c, a, b, beta=1, alpha=1: (
-        op.Gemm(a, b, c, alpha=float(alpha), beta=float(beta))
+    "addmm.default": lambda op, c, a, b, beta=1, alpha=1: op.Gemm(
+        a, b, c, alpha=float(alpha), beta=float(beta)
     ),
     "mm.default": lambda op, a, b: op.MatMul(a, b),
     "bmm.default": lambda op, a, b: op.MatMul(a, b),
@@ -634,8 +642,8 @@ OF_INPUTS: dict[str, Row] = {
     "any.default": _any("ReduceMax"),
     "any.dim": _any("ReduceMax"),
     "any.dims": _any("ReduceMax"),
-    "var_mean.correction": lambda op, x, dim=None, correction=1, keepdim=False: (
-        _variance(op, x, dim, correction, keepdim)
+    "var_mean.correction": lambda op, x, dim=None, correction=1, keepdim=False: _variance(
+        op, x, dim, correction, keepdim
     ),
     "max.dim": _extreme("ReduceMax", "ArgMax"),
     "min.dim": _extreme("ReduceMin", "ArgMin"),
@@ -643,8 +651,8 @@ OF_INPUTS: dict[str, Row] = {
     "argmin.default": _place("ArgMin"),
     "topk.default": _largest,
     "sort.default": _sorted,
-    "sort.stable": lambda op, x, stable=None, dim=-1, descending=False: (
-        _sorted(op, x, dim, descending)
+    "sort.stable": lambda op, x, stable=None, dim=-1, descending=False: _sorted(
+        op, x, dim, descending
     ),
     "embedding.default": lambda op, w, index, *_: op.Gather(w, index),
     "index_select.default": lambda op, x, dim, index: op.Gather(x, index, axis=dim),
@@ -655,9 +663,7 @@ OF_INPUTS: dict[str, Row] = {
     "scatter.value": _scattered("none"),
     "scatter_add.default": _scattered("add"),
     "slice_scatter.default": _slice_scattered,
-    "select_scatter.default": lambda op, x, source, dim, index: (
-        _put_row(op, x, source, dim, index)
-    ),
+    "select_scatter.default": lambda op, x, source, dim, index: _put_row(op, x, source, dim, index),
     "permute.default": lambda op, x, dims: op.Transpose(x, perm=[n % len(x.shape) for n in dims]),
     "transpose.int": lambda op, x, a, b: op.Transpose(x, perm=_exchanged(len(x.shape), a, b)),
     "t.default": lambda op, x: op.Transpose(x, perm=[*range(len(x.shape))][::-1]),
@@ -741,8 +747,8 @@ CREATED: dict[str, Row] = {
     "arange.start_step": _range,
     "arange.start": _range,
     "arange.default": lambda op, end, dtype=i64: _range(op, 0, end, 1, dtype),
-    "iota.default": lambda op, length, start=0, step=1, dtype=i64, requires_grad=False: (
-        _range(op, start, start + length * step, step, dtype)
+    "iota.default": lambda op, length, start=0, step=1, dtype=i64, requires_grad=False: _range(
+        op, start, start + length * step, step, dtype
     ),
 }
 

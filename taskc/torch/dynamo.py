@@ -48,7 +48,9 @@ def backend(module: Any, inputs: Sequence[Any], **options: Any) -> Callable[...,
         names = ", ".join(map(repr, options))
         raise CompileError(f"the backend has no option {names}")
     training, inference = (
-        make_boxed_compiler(lambda graph, inputs, is_constant=is_constant: compiled(graph, is_constant))
+        make_boxed_compiler(
+            lambda graph, inputs, is_constant=is_constant: compiled(graph, is_constant)
+        )
         for is_constant in (False, True)
     )
     return aot_autograd(

@@ -32,7 +32,9 @@ _NUMBERS = {dtype: number for number, dtype in ELEMENT_TYPES.items()}
 _NAMESPACES = ("aten", "prims")
 # Arguments that don't change values.
 _UNUSED = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
-_TRUTHS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not IsNaN IsInf".split())
+_TRUTHS = frozenset(
+    "Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not IsNaN IsInf".split()
+)
 _POSITIONS = frozenset("ArgMax ArgMin Shape Size Range".split())
 # `File "model.py", line 7, in forward`, and the line itself.
 _LINE = re.compile(r'File "([^"]+)", line (\d+), in [^\n]*\n *([^\n]*)')
@@ -96,7 +98,11 @@ class Recorder:
         )
 
     def _recorded(
-        self, signature: Signature, inputs: Sequence[Any], outputs: int | None, options: dict[str, Any]
+        self,
+        signature: Signature,
+        inputs: Sequence[Any],
+        outputs: int | None,
+        options: dict[str, Any],
     ) -> Any:
         name, number = signature.name, outputs or signature.outputs[0]
         formals = [
@@ -109,8 +115,7 @@ class Recorder:
         ]
         types = dict(typed[::-1])
         held = [
-            self._held(x, types.get(formal.type))
-            for formal, x in zip(formals, inputs, strict=True)
+            self._held(x, types.get(formal.type)) for formal, x in zip(formals, inputs, strict=True)
         ]
         attributes = {
             key: one.default for key, one in signature.attributes.items() if one.default is not None
@@ -144,7 +149,11 @@ class Recorder:
             return self._list(x)
         if not isinstance(x, np.ndarray | np.generic | bool | int | float):
             return self._scalar(x, dtype)
-        array = np.asarray(x) if dtype is None or isinstance(x, np.ndarray | np.generic) else _number(x, dtype)
+        array = (
+            np.asarray(x)
+            if dtype is None or isinstance(x, np.ndarray | np.generic)
+            else _number(x, dtype)
+        )
         return self.constant(array)
 
     def constant(self, array: Array) -> Tensor:
@@ -324,7 +333,9 @@ def _common(node: Any) -> Any:
 def is_size(node: Any) -> bool:
     """Whether a node computes a size, and no tensor."""
     library: Any = torch()
-    return isinstance(node.meta.get("val"), library.SymInt | library.SymFloat | library.SymBool | int)
+    return isinstance(
+        node.meta.get("val"), library.SymInt | library.SymFloat | library.SymBool | int
+    )
 
 
 def refused(nodes: Iterable[Any]) -> dict[Any, str]:
@@ -446,7 +457,10 @@ def translated(module: Any, constants: Mapping[Any, Array], name: str) -> Transl
             values[node] = _input(recorder, node, value, declared)
             inputs.append((number, order_of(value)))
     for number, node in numbers:
-        if isinstance(node.meta["val"], library.SymInt) and node.meta["val"].node.expr not in recorder._sizes:
+        if (
+            isinstance(node.meta["val"], library.SymInt)
+            and node.meta["val"].node.expr not in recorder._sizes
+        ):
             declared.append(Value(node.name, i64, (1,)))
             inputs.append((number, None))
             recorder.bind(node.meta["val"].node.expr, Tensor(node.name, i64, (1,)))
@@ -481,7 +495,9 @@ def _input(recorder: Recorder, node: Any, value: Any, declared: list[Value]) -> 
     return tensor
 
 
-def _output(recorder: Recorder, node: Any, values: Mapping[Any, Any], placeholders: list[Any]) -> Any:
+def _output(
+    recorder: Recorder, node: Any, values: Mapping[Any, Any], placeholders: list[Any]
+) -> Any:
     """The source of a result: an argument's number, an output's name and order, or None."""
     if node is None:
         return None

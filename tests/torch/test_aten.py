@@ -1,4 +1,4 @@
-"""The table of ATen's operators: each row names operators that exist, and computes what NumPy does. Needs no PyTorch."""
+"""The table of ATen's operators: each row names operators that exist, and computes what NumPy does. No PyTorch."""
 
 from __future__ import annotations
 
