@@ -418,6 +418,40 @@ def _attention(
     return y, None
 
 
+def _linear(op: Any, x: Any, w: Any, b: Any) -> Any:
+    """x @ w.T + b, for any number of leading axes."""
+    return op.Add(op.MatMul(x, op.Transpose(w, perm=[1, 0])), b)
+
+
+def _encoder_layer(
+    op: Any, x: Any, width: int, heads: int, qkv: Any, qkv_bias: Any, projection: Any,
+    projection_bias: Any, use_gelu: bool, norm_first: bool, epsilon: float, scale_1: Any, shift_1: Any,
+    scale_2: Any, shift_2: Any, w1: Any, b1: Any, w2: Any, b2: Any, mask: Any = None, mask_type: Any = None,
+) -> Any:  # fmt: skip
+    """The one operator that nn.TransformerEncoderLayer is in inference."""
+    if mask is not None:
+        _refuse("it has a mask")
+
+    def normed(x: Any, scale: Any, shift: Any) -> Any:
+        return op.LayerNormalization(x, scale, shift, axis=-1, epsilon=epsilon)
+
+    def attended(x: Any) -> Any:
+        joined = _linear(op, x, qkv, qkv_bias)
+        q, k, v = op.Split(joined, _known([width] * 3), axis=2, outputs=3)
+        y = op.Attention(q, k, v, q_num_heads=heads, kv_num_heads=heads)
+        return _linear(op, y, projection, projection_bias)
+
+    def fed(x: Any) -> Any:
+        hidden = _linear(op, x, w1, b1)
+        return _linear(op, op.Gelu(hidden) if use_gelu else op.Relu(hidden), w2, b2)
+
+    if norm_first:
+        x = op.Add(x, attended(normed(x, scale_1, shift_1)))
+        return op.Add(x, fed(normed(x, scale_2, shift_2)))
+    x = normed(op.Add(x, attended(x)), scale_1, shift_1)
+    return normed(op.Add(x, fed(x)), scale_2, shift_2)
+
+
 def _resized(mode: str) -> Row:
     def row(op: Any, x: Any, size: Any, *options: Any) -> Any:
         is_aligned, *scales = options if mode != "nearest" else (False, *options)
@@ -626,6 +660,7 @@ OF_INPUTS: dict[str, Row] = {
     "native_layer_norm.default": _layer_norm,
     "native_group_norm.default": _group_norm,
     "_scaled_dot_product_flash_attention_for_cpu.default": _attention,
+    "_transformer_encoder_layer_fwd.default": _encoder_layer,
     "upsample_nearest1d.default": _resized("nearest"),
     "upsample_nearest2d.default": _resized("nearest"),
     "upsample_nearest3d.default": _resized("nearest"),

@@ -135,7 +135,6 @@ def correlated(x: Any, w: Any) -> Any:
         ("tril.default", (X,), np.tril(X)),
         ("embedding.default", (X, np.array([[2, 0]])), X[[[2, 0]]]),
         ("cumsum.default", (X, 1), X.cumsum(1)),
-        ("full_like.default", (X, 2), np.full_like(X, 2)),
     ],
 )  # fmt: skip
 def test_a_row_computes_what_numpy_does(name: str, args: tuple[Any, ...], expected: Any) -> None:
@@ -181,6 +180,13 @@ def test_known_ranges_are_arrays() -> None:
     row = aten.ROWS["arange.start_step"][1]
     np.testing.assert_array_equal(row(op, 1, 8, 3, dtype=f32), np.array([1, 4, 7], np.float32))
     assert row(op, 0, 3, dtype=i64).dtype == np.int64
+    in_program(_filled, X)
+
+
+def _filled(x: Any) -> Any:
+    filled = aten.ROWS["full_like.default"][1](op, x, 2)
+    np.testing.assert_array_equal(filled, np.full_like(X, 2))
+    return op.Add(x, filled)
 
 
 @pytest.mark.parametrize(
