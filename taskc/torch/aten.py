@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, log, pi, prod
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def _repeated(numbers: Any, count: int) -> list[int]:
     return numbers * count if len(numbers) == 1 else numbers
 
 
-def _refuse(why: str) -> Any:
+def _refuse(why: str) -> NoReturn:
     raise CompileError(why)
 
 

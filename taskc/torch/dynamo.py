@@ -28,6 +28,7 @@ from taskc.onnx.passes.pipeline import rewritten
 from taskc.onnx.versions import Kind
 from taskc.operators.graph import Array
 from taskc.runtime.served import Output, Runnable, keep
+from taskc.runtime.targets import expect_kernels
 from taskc.torch.aten import ROWS
 from taskc.torch.graph import Translated, is_size, place_of, refused, row_of, translated
 
@@ -46,7 +47,7 @@ def backend(module: Any, inputs: Sequence[Any], **options: Any) -> Callable[...,
 
     if options:
         names = ", ".join(map(repr, options))
-        raise CompileError(f"the backend has no option {names}")
+        raise CompileError(f"taskc's backend takes no {names}")
     training, inference = (
         make_boxed_compiler(
             lambda graph, inputs, is_constant=is_constant: compiled(graph, is_constant)
@@ -283,7 +284,10 @@ class Part:
             assert value.dtype is not None
             feeds[value.name] = Described(np.dtype(value.dtype.numpy), tuple(shape))
         try:
-            return _runner(known.kind.program(feeds), known.translated)
+            runnable = known.kind.program(feeds)
+            if runnable.program is not None:
+                expect_kernels(len(runnable.program.kernels))
+            return _runner(runnable, known.translated)
         except CompileError as error:
             raise self._refusal(error) from error
 

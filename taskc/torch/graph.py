@@ -342,7 +342,8 @@ def refused(nodes: Iterable[Any]) -> dict[Any, str]:
     """The nodes that taskc doesn't compute, each with the reason."""
     library: Any = torch()
     reasons: dict[Any, str] = {}
-    recorder, values = Recorder(), {}
+    recorder = Recorder()
+    values: dict[Any, Any] = {}
     for node in nodes:
         value = node.meta.get("val")
         try:

@@ -182,5 +182,5 @@ def test_training(torch: Any) -> None:
 
 def test_an_option_is_an_error(torch: Any) -> None:
     run = torch.compile(torch.neg, backend=dynamo.backend, options={"fast": True})
-    with pytest.raises(Exception, match="the backend has no option 'options'"):
+    with pytest.raises(Exception, match="taskc's backend takes no 'options'"):
         run(torch.ones(2))
