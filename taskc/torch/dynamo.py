@@ -191,14 +191,18 @@ class Constants:
     """
 
     tensors: tuple[Any, ...]
-    state: list[tuple[int, int]]
+    state: tuple[int, ...]
     translated: Translated
     kind: Kind
     runs: dict[Any, Callable[[Sequence[Any]], Any]] = field(default_factory=dict)
 
 
-def _state(tensors: Sequence[Any]) -> list[tuple[int, int]]:
-    return [(tensor._version, tensor.data_ptr()) for tensor in tensors]
+_version, _memory = python.attrgetter("_version"), python.methodcaller("data_ptr")
+
+
+def _state(tensors: Sequence[Any]) -> tuple[int, ...]:
+    """The versions and the memory of tensors. Every call asks, so it runs without a loop of Python's."""
+    return (*map(_version, tensors), *map(_memory, tensors))
 
 
 class Part:
@@ -340,6 +344,19 @@ def _runner(runnable: Runnable, graph: Translated) -> Callable[[Sequence[Any]], 
     made = dict(zip(graph.graph.outputs, runnable.outputs, strict=True))
     computed = [name for name, output in made.items() if isinstance(output, str)]
     results = [_source(one, made, computed) for one in graph.outputs]
+    numbers = [number for number, _ in takes]
+    is_plain = [*graph.outputs] == [(name, None) for name in computed]
+    if takes and is_plain and all(order is None for _, order in takes):
+
+        def plain(args: Sequence[Any]) -> tuple[Any, ...]:
+            arguments = [args[number] for number in numbers]
+            for place, argument in enumerate(arguments):
+                if not argument.is_contiguous():
+                    arguments[place] = argument.contiguous()
+            returned = program(*arguments)
+            return returned if type(returned) is tuple else (returned,)
+
+        return plain
 
     def run(args: Sequence[Any]) -> tuple[Any, ...]:
         arguments = []
