@@ -37,8 +37,8 @@ def _known(numbers: Sequence[Any]) -> Any:
 
 def _axes(x: Any, axes: Any) -> list[int]:
     """Axes that an argument names, or all where it names none."""
-    axes = [axes] if isinstance(axes, int) else axes
-    return [axis % len(x.shape) for axis in axes] if axes else [*range(len(x.shape))]
+    rank, named = len(x.shape), [axes] if isinstance(axes, int) else [*(axes or ())]
+    return [axis % rank for axis in named] or [*range(rank)]
 
 
 def _repeated(numbers: Any, count: int) -> list[int]:
@@ -394,6 +394,22 @@ def _batch_norm(
     return y if b is None else op.Add(y, _features(op, x, b)), None, None
 
 
+def _native_batch_norm(
+    op: Any, x: Any, w: Any, b: Any, mean: Any, variance: Any, training: bool, momentum: float,
+    epsilon: float,
+) -> Any:  # fmt: skip
+    if not training:
+        return _batch_norm(op, x, w, b, mean, variance, momentum, epsilon)
+    if mean is not None:
+        _refuse("it writes its running mean")
+    axes = [axis for axis in range(len(x.shape)) if axis != 1]
+    variance, mean = _variance(op, x, axes, 0, False)
+    scale = op.Reciprocal(op.Sqrt(op.Add(variance, epsilon)))
+    y = op.Mul(op.Sub(x, _features(op, x, mean)), _features(op, x, scale))
+    y = y if w is None else op.Mul(y, _features(op, x, w))
+    return y if b is None else op.Add(y, _features(op, x, b)), mean, scale
+
+
 def _layer_norm(op: Any, x: Any, shape: Any, w: Any, b: Any, epsilon: float) -> Any:
     w = op.Expand(np.ones((), x.dtype.numpy), _known(shape)) if w is None else w
     y, mean, scale = op.LayerNormalization(x, w, b, axis=-len(shape), epsilon=epsilon, outputs=3)
@@ -657,6 +673,10 @@ OF_INPUTS: dict[str, Row] = {
     "_adaptive_avg_pool2d.default": _adaptive_average,
     "_adaptive_avg_pool3d.default": _adaptive_average,
     "_native_batch_norm_legit_no_training.default": _batch_norm,
+    "native_batch_norm.default": _native_batch_norm,
+    "_native_batch_norm_legit.no_stats": lambda op, x, w, b, training, momentum, epsilon: (
+        _native_batch_norm(op, x, w, b, None, None, training, momentum, epsilon)
+    ),
     "native_layer_norm.default": _layer_norm,
     "native_group_norm.default": _group_norm,
     "_scaled_dot_product_flash_attention_for_cpu.default": _attention,
