@@ -37,7 +37,8 @@ def _known(numbers: Sequence[Any]) -> Any:
 
 def _axes(x: Any, axes: Any) -> list[int]:
     """Axes that an argument names, or all where it names none."""
-    rank, named = len(x.shape), [axes] if isinstance(axes, int) else [*(axes or ())]
+    rank: int = len(x.shape)
+    named: list[int] = [axes] if isinstance(axes, int) else [*(axes or ())]
     return [axis % rank for axis in named] or [*range(rank)]
 
 

@@ -54,12 +54,13 @@ def backend(module: Any, inputs: Sequence[Any], **options: Any) -> Callable[...,
         )
         for is_constant in (False, True)
     )
-    return aot_autograd(
+    run: Callable[..., Any] = aot_autograd(
         fw_compiler=training,
         bw_compiler=training,
         inference_compiler=inference,
         decompositions=decompositions(),
     )(module, inputs)
+    return run
 
 
 def decompositions() -> Mapping[Any, Any]:

@@ -168,13 +168,16 @@ class Recorder:
             self.constant(np.array([n], np.int64)) if type(n) is int else self.size(n.node.expr)
             for n in sizes
         ]
-        return self.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+        joined: Tensor = self.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+        return joined
 
     def _scalar(self, size: Any, dtype: DType | None) -> Tensor:
         if not hasattr(size, "node"):
             raise CompileError(f"its argument is {type(size).__name__}, which is no tensor")
-        number = self.Reshape(self.size(size.node.expr), np.zeros(0, np.int64))
-        return number if dtype in (None, i64) else self.Cast(number, to=_NUMBERS[dtype])
+        number: Tensor = self.Reshape(self.size(size.node.expr), np.zeros(0, np.int64))
+        if dtype is not None and dtype is not i64:
+            number = self.Cast(number, to=_NUMBERS[dtype])
+        return number
 
     def bind(self, expression: Any, tensor: Tensor) -> None:
         """A tensor of one number has the value of an expression."""
@@ -196,8 +199,9 @@ class Recorder:
         if expression.is_Integer:
             return self.constant(np.array([int(expression)], np.int64))
         kind, parts = type(expression).__name__, expression.args
+        total: Tensor
         match kind:
-            case "Add" | "Mul":
+            case "Add" | "Mul" | "Max" | "Min":
                 total = self.size(parts[0])
                 for part in parts[1:]:
                     total = getattr(self, kind)(total, self.size(part))
@@ -207,12 +211,10 @@ class Recorder:
                 for _ in range(int(parts[1]) - 1):
                     total = self.Mul(total, base)
                 return total
-            case "FloorDiv" | "CleanDiv":
-                return self.Div(*map(self.size, parts))  # of sizes, which aren't negative
-            case "Mod" | "PythonMod" | "ModularIndexing" if len(parts) == 2:
-                return self.Mod(*map(self.size, parts))
-            case "Max" | "Min":
-                return getattr(self, kind)(*map(self.size, parts))
+            case "FloorDiv" | "CleanDiv" | "Mod" | "PythonMod":  # of sizes, which aren't negative
+                divide = self.Mod if kind.endswith("Mod") else self.Div
+                total = divide(*map(self.size, parts))
+                return total
         raise CompileError(f"a size is {expression}, which taskc doesn't compute")
 
     # --- nodes of PyTorch's graph -----------------------------------------------------------
@@ -490,7 +492,9 @@ def _input(recorder: Recorder, node: Any, value: Any, declared: list[Value]) -> 
     tensor = Tensor(node.name, dtype, tuple(value.shape))
     if order:
         recorder._where = NOWHERE
-        turned = recorder.Transpose(tensor, perm=[order.index(axis) for axis in range(len(order))])
+        turned: Tensor = recorder.Transpose(
+            tensor, perm=[order.index(axis) for axis in range(len(order))]
+        )
         return replace(turned, shape=tuple(value.shape))
     recorder.bind_shape(tensor, value.shape)
     return tensor
