@@ -44,8 +44,8 @@ def _axes(x: Any, axes: Any) -> list[int]:
 
 def _repeated(numbers: Any, count: int) -> list[int]:
     """One number for each axis, where a single one stands for all."""
-    numbers = [numbers] if isinstance(numbers, int) else [*numbers]
-    return numbers * count if len(numbers) == 1 else numbers
+    listed: list[int] = [numbers] if isinstance(numbers, int) else [*numbers]
+    return listed * count if len(listed) == 1 else listed
 
 
 def _refuse(why: str) -> NoReturn:
