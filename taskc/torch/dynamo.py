@@ -110,6 +110,7 @@ class Compiled:
         self._module = module
         self._static = static
         self._reasons = {node.name: reason for node, reason in refused(module.graph.nodes).items()}
+        self._reasons |= dict.fromkeys(_shared(module), "a result shares its memory with another")
         self._run = self._divided()
 
     def __call__(self, *args: Any) -> Any:
@@ -155,6 +156,19 @@ class Compiled:
         fused.recompile()
         run: Callable[..., Any] = fused
         return run
+
+
+def _shared(module: Any) -> set[str]:
+    """The views by which two results share memory: PyTorch makes them of one program's result."""
+    (output,) = [node for node in module.graph.nodes if node.op == "output"]
+    views: dict[Any, list[list[str]]] = {}  # by the tensor of which they are views
+    for result in {*output.all_input_nodes}:
+        root, names = result, []
+        while root.op == "call_function" and row_of(root) in _VIEWS:
+            names.append(root.name)
+            root = root.args[0]
+        views.setdefault(root, []).append(names)
+    return {name for one in views.values() if len(one) > 1 for names in one for name in names}
 
 
 def _computes(nodes: Iterable[Any]) -> bool:
@@ -352,7 +366,9 @@ def _runner(runnable: Runnable, graph: Translated) -> Callable[[Sequence[Any]], 
         def plain(args: Sequence[Any]) -> tuple[Any, ...]:
             arguments = [args[number] for number in numbers]
             for place, argument in enumerate(arguments):
-                if not argument.is_contiguous():
+                if type(argument) is int:
+                    arguments[place] = np.array([argument])
+                elif not argument.is_contiguous():
                     arguments[place] = argument.contiguous()
             returned = program(*arguments)
             return returned if type(returned) is tuple else (returned,)
@@ -363,6 +379,9 @@ def _runner(runnable: Runnable, graph: Translated) -> Callable[[Sequence[Any]], 
         arguments = []
         for number, order in takes:
             argument = args[number] if order is None else args[number].permute(order)
+            if type(argument) is int:
+                arguments.append(np.array([argument]))
+                continue
             arguments.append(argument if argument.is_contiguous() else argument.contiguous())
         if not computed:
             returned: tuple[Any, ...] = ()
