@@ -3,7 +3,8 @@
     double = tc.torch.operator(kernel, "mine::double")
     y = double(x)                              one node of a compiled function; also torch.ops.mine.double
 
-PyTorch is not imported here: a caller who makes an operator has imported it.
+PyTorch is not imported here: a caller who makes an operator has imported it. `dynamo.py` is the backend of
+`torch.compile`, which PyTorch itself calls.
 """
 
 from __future__ import annotations
