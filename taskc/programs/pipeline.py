@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from taskc.programs.blocks import Machine
 from taskc.programs.calls import map_bodies
 from taskc.programs.fuse_computations import fuse_computations
 from taskc.programs.fuse_into_kernels import fuse_into_loads, fuse_into_stores
-from taskc.programs.ir import Program
+from taskc.programs.ir import Call, Program, map_calls
 from taskc.programs.redundancy import drop_dead, share_computations
 from taskc.programs.schedule import schedule
 
@@ -48,12 +49,18 @@ def fused(program: Program, lanes: int = 16) -> Program:
                 program = change(program)
         return program
 
+    program = replace(program, calls=map_calls(program.calls, _without_invocation))
     # Equal callees become one object in all bodies, so that each pair of them is fused once.
     program = share_computations(program)
     # Bodies first, so that their own temporaries are gone when they are part of the whole.
     program = run(map_bodies(program, run))
     # Different bodies have fused equal callees to equal results.
     return share_computations(program)
+
+
+def _without_invocation(call: Call) -> Call:
+    """Gradients are of programs as they were traced, so nobody asks after fusion."""
+    return replace(call, invocation=None)
 
 
 def _name(change: Pass) -> str:

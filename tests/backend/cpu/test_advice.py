@@ -303,7 +303,9 @@ def test_examples_are_good(path: Any) -> None:
             if kernel.ir.target == "generic" and not kernel.ir.name.startswith("_"):
                 name = kernel.ir.name
                 expected = {kind for one, kind in OF_EXAMPLES if one == name}
-                assert set(kinds(kernel)) == expected
+                # Mappings are written for AVX-512, or chosen for this machine.
+                targets = "avx512", {4: "sse2", 8: "avx2", 16: "avx512"}[tc.machine().lanes]
+                assert any(set(kinds(kernel, target=target)) == expected for target in targets)
 
 
 # What is true of the library's kernels, and why it is so.
