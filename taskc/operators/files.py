@@ -43,7 +43,7 @@ _NAMES = {
     ),
     "pooling": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool",
     "products": "MatMul Gemm MatMulInteger QLinearMatMul Det Einsum",
-    "quantization": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear",
+    "quantization": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear taskc.Table",
     "recurrent": "RNN GRU LSTM",
     "reductions": (
         "ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ReduceL1 ReduceSumSquare "
