@@ -108,9 +108,10 @@ class _Turning:
             if not isinstance(form, Affine) or form.constant or len(form.terms) != 1:
                 continue
             ((variable, factor),) = form.terms.items()
-            number = divisor if isinstance(divisor, int) else getattr(divisor, "constant", 0)
-            if variable in self.unknown and factor == 1 and number > 1:
-                found.append((number, variable))
+            if isinstance(variable, Opaque) or variable not in self.unknown or factor != 1:
+                continue
+            if isinstance(divisor, Affine) and divisor.is_constant and divisor.constant > 1:
+                found.append((divisor.constant, variable))
         if not found:
             return False
         divisor, variable = min(found, key=lambda one: one[0])
@@ -144,7 +145,11 @@ class _Turning:
             form = self.scope.form(at)
             if any(isinstance(atom, Opaque) and self.is_open(atom) for atom in form.terms):
                 continue
-            factors = {atom: n for atom, n in form.terms.items() if atom in self.unknown}
+            factors = {
+                atom: n
+                for atom, n in form.terms.items()
+                if isinstance(atom, Variable) and atom in self.unknown
+            }
             if not factors:
                 continue
             order = self.radix(factors)

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import taskc as tc
 from taskc.dataclass import dataclass
+from taskc.ir.build import index
+from taskc.ir.nodes import Expression
 from taskc.ir.rewrite import substitute
 from taskc.kernels import attention, losses, matmul, reductions, rows, scans, transpose
 from taskc.kernels.matmul import batch_matmul
@@ -53,14 +55,14 @@ class Pullback:
             return extent
         trace, own = current_trace(), self.definition.dimensions
         assert trace is not None
-        sizes = {}
+        sizes: dict[Any, Expression | int] = {}
         pairs = zip(self.definition.ir.parameters, self.inputs, strict=False)
         for parameter, handle in pairs:
             if isinstance(handle, TensorHandle):
                 sizes |= dict(zip(parameter.argument_shape, handle.tensor.shape, strict=True))  # type: ignore[union-attr]
         expression = extent.over(lambda dimension: own[dimension])
         return trace.number(
-            substitute(expression, {a: b for a, b in sizes.items() if a in own.values()})
+            substitute(expression, {a: index(b) for a, b in sizes.items() if a in own.values()})
         )
 
 

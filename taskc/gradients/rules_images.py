@@ -6,6 +6,7 @@ filters is a product of matrices: the result's gradient, times the pixels that e
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import taskc as tc
 from taskc.gradients.rules import Gradients, Pullback, product, rule
 from taskc.kernels import convolution, pooling
+from taskc.lang.sizes import Number
 from taskc.operators.op import op
 from taskc.operators.operands import converted
 from taskc.operators.tensors import computed
@@ -61,7 +63,8 @@ class _Windows:
     def __init__(self, problem: Any, axes: int) -> None:
         above, left, below, right = problem.padding
         size, stride, dilation = problem.size, problem.stride, problem.dilation
-        before, behind = (above, left), (below, right)
+        before: tuple[int, ...] = (above, left)
+        behind: tuple[int, ...] = (below, right)
         if axes == 3:
             s = problem.slices
             size, stride, dilation = (s.size, *size), (s.stride, *stride), (s.dilation, *dilation)
@@ -82,8 +85,9 @@ class _Windows:
         """The gradient of images x, from that of results y."""
         attributes = {**self.attributes, "group": self.groups}
         w = converted(w, y.dtype)
+        made: TensorHandle
         if self.is_transposed:
-            made: TensorHandle = op.Conv(y, w, **attributes)
+            made = op.Conv(y, w, **attributes)
             return made
         windows = zip(
             x.shape[2:], y.shape[2:], self.size, self.stride, self.dilation, self.before, self.behind, strict=True
@@ -92,7 +96,8 @@ class _Windows:
             n - ((m - 1) * step + (taps - 1) * apart + 1 - low - high)
             for n, m, taps, step, apart, low, high in windows
         ]
-        return op.ConvTranspose(y, w, output_padding=beyond, **attributes)
+        made = op.ConvTranspose(y, w, output_padding=beyond, **attributes)
+        return made
 
     def of_filters(self, image: TensorHandle, result: TensorHandle) -> TensorHandle:
         """The gradient of filters [features, channels, ...]: results times the pixels that their windows see."""
@@ -107,16 +112,18 @@ class _Windows:
             tap, at = rest[:taps], rest[taps + 1 :]
             place = tuple(at[n] * stride[n] + tap[n] * dilation[n] - before[n] for n in range(taps))
             inside = all(0 <= place[n] < extents[n] for n in range(taps))
-            return image[(rest[taps], group * own + channel, *place)] if inside else dtype(0)
+            found = (rest[taps], group * own + channel, *place)
+            return image[found] if inside else dtype(0)
 
         columns = computed(
             (groups, own, *self.size, images, *counts), tc.function(pixel), "columns"
         )
-        turned = computed(
-            (groups, others, images, *counts),
-            lambda group, feature, n, *at: result[(n, group * others + feature, *at)],
-            "turned",
-        )
+
+        def gradient(group: Element, feature: Element, n: Element, *at: Element) -> Any:
+            found = (n, group * others + feature, *at)
+            return result[found]
+
+        turned = computed((groups, others, images, *counts), tc.function(gradient), "turned")
         pixels = images
         for count in counts:
             pixels = pixels * count
@@ -158,6 +165,11 @@ def like(x: TensorHandle, order: str) -> TensorHandle:
     return x
 
 
+def numbers(extents: Sequence[Number]) -> list[int]:
+    """Extents of a problem whose sizes are numbers."""
+    return [operator.index(extent) for extent in extents]
+
+
 def cropped(x: TensorHandle, channels: int) -> TensorHandle:
     """Images without the channels that fill up a block."""
     if x.tensor.layout is None:
@@ -183,33 +195,39 @@ def of_poolings(call: Pullback) -> Gradients:
     problem, (given,) = call.problem, call.inputs
     x, g = nchw(given, problem.order), nchw(call.gradient, problem.results)
     x, g = cropped(x, problem.channels), cropped(g, problem.channels)
-    windows, counts = _Windows(problem, 2), g.shape[2:]
+    windows, counts = _Windows(problem, 2), numbers(g.shape[2:])
     if problem.operator == "max":
         made = _of_largest(x, g, windows, counts)
     else:
-        made = _of_windows(_shares(problem, g, windows, x.shape[2:]), x, windows, counts)
+        made = _of_windows(
+            _shares(problem, g, windows, numbers(x.shape[2:]), counts), x, windows, counts
+        )
     return [like(padded(converted(made, given.dtype), given, problem.order), problem.order)]
 
 
 def _shares(
-    problem: Any, g: TensorHandle, windows: _Windows, extents: Sequence[int]
+    problem: Any,
+    g: TensorHandle,
+    windows: _Windows,
+    extents: Sequence[int],
+    counts: Sequence[int],
 ) -> TensorHandle:
     """The gradient of each number of a window, of sums or averages."""
     if problem.operator == "sum":
         return g
-    numbers = []
+    members = []
     for axis, extent in enumerate(extents):
-        first = np.arange(g.shape[2 + axis]) * windows.stride[axis] - windows.before[axis]
+        first = np.arange(counts[axis]) * windows.stride[axis] - windows.before[axis]
         at = first[:, None] + np.arange(windows.size[axis]) * windows.dilation[axis]
         low, high = (
             (-windows.before[axis], extent + windows.behind[axis])
             if problem.counts_padding
             else (0, extent)
         )
-        numbers.append(((at >= low) & (at < high)).sum(1))
-    count = np.maximum(numbers[0][:, None] * numbers[1], 1).astype(g.dtype.numpy)
-    counts = tc.constant(count)
-    return computed(g.shape, lambda n, c, i, j: g[n, c, i, j] / counts[i, j], "shares")
+        members.append(((at >= low) & (at < high)).sum(1))
+    divisors = np.maximum(members[0][:, None] * members[1], 1).astype(g.dtype.numpy)
+    among = tc.constant(divisors)
+    return computed(g.shape, lambda n, c, i, j: g[n, c, i, j] / among[i, j], "shares")
 
 
 def _of_windows(

@@ -96,25 +96,22 @@ def nodes_of(steps: Sequence[Step]) -> Iterator[Node]:
     while left:
         step = left[0]
         first, depth = _first_call(step)
-        whole = first and first.invocation
-        if whole is not None and whole.definition is not None:
+        if first is not None and first.invocation is not None:
+            whole = first.invocation
             own = whole.definition.ir
-            inner = (
-                (1, 0)
-                if isinstance(own, Kernel)
-                else (len(own.calls), _first_call(own.calls[0])[1])
-            )
-            if depth == inner[1]:
-                yield Node(whole.definition, whole.arguments, tuple(left[: inner[0]]), first.loc)
-                del left[: inner[0]]
+            count, inner = 1, 0
+            if isinstance(own, Program):
+                count, (_, inner) = len(own.calls), _first_call(own.calls[0])
+            if depth == inner:
+                yield Node(whole.definition, whole.arguments, tuple(left[:count]), first.loc)
+                del left[:count]
                 continue
         del left[0]
         if not isinstance(step, Call):
             yield Node(None, (), (step,), step.loc)
             continue
-        callee = step.callee
-        if isinstance(callee, Kernel):
-            callee = KernelDefinition.of(callee)
+        made = step.callee
+        callee = KernelDefinition.of(made) if isinstance(made, Kernel) else made
         yield Node(callee, step.arguments, (step,), step.loc)
 
 
@@ -217,6 +214,7 @@ class Straight:
             assert callee is not None
             simpler = self.equivalent(callee.problem) if self.on_path(node) else None
             called = simpler or callee
+            assert isinstance(called.ir, Kernel | Program)
             returned = traced_call(trace, called.ir, {}, inputs, {}, node.loc, called)
             trace.kernels |= {id(kernel.ir): kernel for kernel in called.kernels}
         results = (
@@ -232,7 +230,8 @@ class Straight:
         written = {self.view(tensor).of for tensor in writes_of(step)}
         steps: tuple[Step, ...] = (step,)
         views = {view.tensor: view for view in self.program.views if view.of in memory}
-        parameters, arguments = [], []
+        parameters: list[Tensor] = []
+        arguments: list[TensorHandle] = []
         for tensor in memory:
             role = "in" if tensor not in written else "inout" if tensor in self.versions else "out"
             own = replace(tensor, role=role, name=f"{tensor.name}_{len(parameters)}")

@@ -358,8 +358,9 @@ def _trailing(read: ir.Read, extents: dict[Variable, Any]) -> list[Variable]:
     for axis in reversed(range(len(read.indices))):
         at = read.indices[axis]
         others = [one for n, one in enumerate(read.indices) if n != axis]
-        is_own = isinstance(at, Variable) and at in extents
-        if not is_own or any(at in walk(one) for one in others):
+        if not isinstance(at, Variable) or at not in extents:
+            break
+        if any(at in walk(one) for one in others):
             break
         extent, own = read.tensor.shape[axis], extents[at]
         if extent != own:
