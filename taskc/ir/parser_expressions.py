@@ -431,6 +431,10 @@ class _Indentation(Indenter):
     DEDENT_type = "_DEDENT"
     tab_len = 8
 
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        """The parser is shared by threads, and lark keeps the depth of a text here: so each text has its own."""
+        return Indenter.process(_Indentation(), stream)
+
 
 @cache
 def _parser() -> Lark:

@@ -9,6 +9,7 @@ from taskc.ir import (
     parse,
     same_program,
 )
+from taskc.ir.parser_expressions import _parser
 from tests.ir.test_text import HEAD
 
 
@@ -126,3 +127,19 @@ def test_comments_and_blank_lines_are_skipped() -> None:
         f"# first\n\n{HEAD}\n  # odd\n    x[0, 0] = 1.0  # why\n\n    if n < 1:\n\n        pass\n#"
     )
     assert same_program(parse(plain), parse(spaced))
+
+
+def test_texts_that_are_read_by_turns() -> None:
+    """As two threads do: each text has its own depth."""
+    body = (
+        "    if n == 0:\n        for i in range(n):\n            x[i, 0] = 1.0\n    x[0, 0] = 2.0\n"
+    )
+    other = "    x[\n0, 0] = 1.0\n"
+    reading = [_parser().parse_interactive(HEAD + text, "kernel_text") for text in (body, other)]
+    tokens = [one.iter_parse() for one in reading]
+    for _ in range(100):
+        for one in tokens:
+            next(one, None)
+    assert [one.feed_eof() for one in reading] == [
+        _parser().parse(HEAD + text, "kernel_text") for text in (body, other)
+    ]
