@@ -167,7 +167,7 @@ if TYPE_CHECKING:
         order: Any = None,
         ndmin: int = 0,
     ) -> Any:
-        """An array of a copy of a value, whose operations are noted, and run as one program."""
+        """An array of a copy of a value: an array of any library, nested lists or a number."""
 
     def gradient(program: Any, of: str = "loss", wrt: Any = ()) -> ProgramDefinition:
         """The program of the gradients of an output with respect to some inputs; it returns grad_x for an input x."""
