@@ -110,8 +110,8 @@ class _Turning:
             ((variable, factor),) = form.terms.items()
             if isinstance(variable, Opaque) or variable not in self.unknown or factor != 1:
                 continue
-            if isinstance(divisor, Affine) and divisor.is_constant and divisor.constant > 1:
-                found.append((divisor.constant, variable))
+            if isinstance(divisor, int) and divisor > 1:
+                found.append((divisor, variable))
         if not found:
             return False
         divisor, variable = min(found, key=lambda one: one[0])

@@ -199,23 +199,17 @@ def of_poolings(call: Pullback) -> Gradients:
     if problem.operator == "max":
         made = _of_largest(x, g, windows, counts)
     else:
-        made = _of_windows(
-            _shares(problem, g, windows, numbers(x.shape[2:]), counts), x, windows, counts
-        )
+        made = _of_windows(_shares(problem, g, windows, numbers(x.shape[2:])), x, windows, counts)
     return [like(padded(converted(made, given.dtype), given, problem.order), problem.order)]
 
 
 def _shares(
-    problem: Any,
-    g: TensorHandle,
-    windows: _Windows,
-    extents: Sequence[int],
-    counts: Sequence[int],
+    problem: Any, g: TensorHandle, windows: _Windows, extents: Sequence[int]
 ) -> TensorHandle:
     """The gradient of each number of a window, of sums or averages."""
     if problem.operator == "sum":
         return g
-    members = []
+    members, counts = [], numbers(g.shape[2:])
     for axis, extent in enumerate(extents):
         first = np.arange(counts[axis]) * windows.stride[axis] - windows.before[axis]
         at = first[:, None] + np.arange(windows.size[axis]) * windows.dilation[axis]
