@@ -433,9 +433,8 @@ class _Indentation(Indenter):
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
         """The parser is shared by threads, and lark keeps the depth of a text here: so each text has its own."""
-        untyped: Any = Indenter
-        tokens: Iterator[Token] = untyped.process(_Indentation(), stream)
-        return tokens
+        process: Callable[..., Iterator[Token]] = Indenter.process
+        return process(_Indentation(), stream)
 
 
 @cache
