@@ -213,10 +213,14 @@ class _Writer:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...] | None:
-    """The fields that a class is constructed from; None for a named tuple, which takes all."""
+    """The fields that a class is constructed from; None for a named tuple, which takes all.
+
+    Nobody asks a record where a call was written, or for its gradient.
+    """
     if not is_dataclass(kind):
         return None
-    return tuple([field.name for field in fields(kind) if field.init and field.name != "loc"])
+    left_out = ("loc", "invocation")
+    return tuple([field.name for field in fields(kind) if field.init and field.name not in left_out])
 
 
 @cache

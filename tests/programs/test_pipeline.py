@@ -18,6 +18,8 @@ Golden = Callable[[str, str], None]
 
 
 def test_golden(golden: Golden) -> None:
+    machine = tc.machine("avx512")  # the text is of one machine, on all of them
+
     @tc.program
     def program(
         x: f32[64, 48],
@@ -29,12 +31,12 @@ def test_golden(golden: Golden) -> None:
     ):
         scaled = tc.compute((64, 48), lambda i, j: x[i, j] * 0.5)
         moved = tc.compute((64, 48), lambda i, j: scaled[i, j] + x[i, 0])
-        product = matmul(64, 32, 48)(x, w)
+        product = matmul(64, 32, 48, machine=machine)(x, w)
         seen = product.reshape(2048)
         added = tc.compute((2048,), lambda t: seen[t] + flat[t])
         rows = added.reshape(64, 32)
         tc.compute((64, 32), lambda i, j: max(rows[i, j] + bias[j], 0.0), out=y)
-        reduction("sum", (64, 48), (1,))(moved, out=total)
+        reduction("sum", (64, 48), (1,), machine=machine)(moved, out=total)
 
     golden("passes/fusion", to_text(check(program)))
 
