@@ -220,7 +220,9 @@ def _names(kind: Any) -> tuple[str, ...] | None:
     if not is_dataclass(kind):
         return None
     left_out = ("loc", "invocation")
-    return tuple([field.name for field in fields(kind) if field.init and field.name not in left_out])
+    return tuple(
+        [field.name for field in fields(kind) if field.init and field.name not in left_out]
+    )
 
 
 @cache
