@@ -43,7 +43,8 @@ def test_no_row_says_two_things_of_a_name_and_none_hides_a_name_of_tc() -> None:
     names = [name for row in rows for name in row.partition("|")[0].split()]
     assert len(names) == len(set(names))
     both = {name for name in names if hasattr(tc, name)}
-    assert both <= {"load", "store"}  # of tc they are found, and of others not
+    # Those of tc are found, and those of others are not.
+    assert both <= {"array", "jit", "load", "store"}
 
 
 def test_names_are_looked_for_before_hints() -> None:
