@@ -175,8 +175,8 @@ def uncaught(run: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> l
         (lambda: op.SoftMax, "there is no op.SoftMax; did you mean op.Softmax?"),
         (lambda: op.If, "there is no op.If; a program has tc.branch"),
         (
-            lambda: getattr(tc, "array"),  # noqa: B009
-            "module 'taskc' has no attribute 'array'; a parameter's type is"
+            lambda: getattr(tc, "ndarray"),  # noqa: B009
+            "module 'taskc' has no attribute 'ndarray'; a parameter's type is"
             " f32[m, n], tc.out[f32[m, n]] or tc.inout[f32[m, n]]",
         ),
         (
