@@ -100,7 +100,7 @@ def _of_gelu(x: Number, y: Number) -> Number:
 
 
 def _of_power(a: Number, b: Number, y: Number) -> tuple[Number, Number]:
-    """Of a power of 0 by the exponent, PyTorch's derivative is 0; so is that of a 0th power by the base."""
+    """The derivatives by base and exponent. Those of a 0th power and of a power of 0 are 0, as PyTorch's are."""
     base = b * Number(ir.Binary("pow", a.node, (b - 1.0).node))
     return base.where(b.is_("!=", 0.0), 0.0), (y * a.of("log")).where(a.is_("!=", 0.0), 0.0)
 

@@ -281,7 +281,7 @@ def power_row(exponent: int, given: np.dtype[Any]) -> Row:
 
 # --- Places -----------------------------------------------------------------------------------
 
-# What an index does along an axis: "index" takes one place, "new" adds an axis, and a number is the step of a slice.
+# An index along an axis: "index" takes one place, "new" adds an axis, and a number is the step of a slice.
 Pattern: TypeAlias = tuple["str | int", ...]
 
 

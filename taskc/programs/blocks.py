@@ -31,7 +31,7 @@ from taskc.programs.ir import Computation, variables_in, with_tensors
 
 Extent = int | Expression
 
-# Of a processor's block: finding the next block takes little time in comparison.
+# A processor's block has at least so many: finding the next one takes little time in comparison.
 _LEAST_ELEMENTS = 1 << 12
 _MOST_ELEMENTS = 1 << 15  # that the caches keep, for several tensors
 _BLOCKS_PER_THREAD = 4  # so that no thread waits long for another one

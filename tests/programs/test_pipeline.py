@@ -11,6 +11,7 @@ from taskc import f32
 from taskc.ir.printer import to_text
 from taskc.kernels.matmul import matmul
 from taskc.kernels.reductions import reduction
+from taskc.programs.pipeline import fused
 from tests.programs.lookalikes import doubled, tiled
 from tests.programs.running import check
 
@@ -39,6 +40,15 @@ def test_golden(golden: Golden) -> None:
         reduction("sum", (64, 48), (1,), machine=machine)(moved, out=total)
 
     golden("passes/fusion", to_text(check(program)))
+
+
+def test_fused_programs_do_not_keep_definitions_alive() -> None:
+    @tc.program
+    def program(x: f32[8, 12], y: tc.out[f32[8, 12]]):
+        doubled(doubled(x), out=y)
+
+    assert all(call.invocation is not None for call in program.ir.calls)
+    assert all(call.invocation is None for call in fused(program.ir).calls)
 
 
 @pytest.mark.parametrize("target", ["cpu", "sm_80", "sm_90a"])

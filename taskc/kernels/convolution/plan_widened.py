@@ -64,7 +64,7 @@ def sized(extents: tuple[object, object]) -> Extents:
 
 
 def candidates_widened(problem: Problem, machine: Machine) -> Iterator[Widened]:
-    """As many pixels as divide a line, or fill registers; lines whose copy stays in the nearest caches."""
+    """Tiles whose pixels divide a line or fill the registers, of lines whose copy stays in the nearest caches."""
     if Widened(1, 1, machine.lanes).misfit(problem) is not None:
         return
     rows, columns = sized(problem.outputs)
