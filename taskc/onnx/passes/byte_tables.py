@@ -57,10 +57,9 @@ def _source(tensors: Tensors, sources: dict[str, str], node: Node) -> str | None
         return sources.get(name, name) if is_fit and _are_single(tensors, parameters) else None
     read = reads[:1] if node.operator in _SCALED else reads
     others = reads[len(read) :]
-    varying = {sources.get(name, "") for name in read if not _is_number(tensors.array(name))}
-    (source, *more) = (*varying, "")[:2] if varying else ("",)
-    is_one = source != "" and not any(more)
-    return source if is_one and _are_single(tensors, others) else None
+    varying = {sources.get(name) for name in read if not _is_number(tensors.array(name))}
+    is_one = len(varying) == 1 and _are_single(tensors, others)
+    return varying.pop() if is_one else None
 
 
 def _are_single(tensors: Tensors, names: list[str]) -> bool:
