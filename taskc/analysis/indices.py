@@ -118,7 +118,7 @@ def negated(truth: Truth) -> Truth:
     return Truth(must, np.logical_not(truth.must))
 
 
-class Names(Protocol):
+class LeafValues(Protocol):
     """The values of an expression's leaves."""
 
     def variable(self, variable: Variable) -> Index | None:
@@ -136,7 +136,7 @@ class Names(Protocol):
 class Evaluator:
     """Evaluates expressions over all arrays that variables have."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: LeafValues) -> None:
         self.names = names
         # By identity, with the node itself, so that its id isn't reused.
         self.indices: dict[int, tuple[Expression, Index | None]] = {}

@@ -31,7 +31,7 @@ from taskc.ir.mapping import Mapping
 from taskc.ir.mapping_forms import MappingError
 from taskc.ir.nodes import Expression, Statement
 from taskc.ir.operations import OPERATIONS
-from taskc.ir.parser_expressions import Expressions, Names, Node, location, syntax_tree
+from taskc.ir.parser_expressions import ExpressionParser, Node, ParsedNames, location, syntax_tree
 from taskc.ir.text_rules import FUNCTIONS, result_type
 from taskc.ir.types import boolean, i32, i64
 
@@ -48,8 +48,8 @@ class Statements:
     """Turns trees into statements, and into the tensors that they declare."""
 
     def __init__(self, text: str, file: str) -> None:
-        self.names = Names(text, file)
-        self.expression = Expressions(self.names)
+        self.names = ParsedNames(text, file)
+        self.expression = ExpressionParser(self.names)
 
     # --- blocks ---
 

@@ -51,7 +51,7 @@ _KINDS = {
 }
 
 
-class Names:
+class ParsedNames:
     """The names in scope at the parser's position, and its location in the text."""
 
     def __init__(self, text: str, file: str) -> None:
@@ -156,10 +156,10 @@ class _Operation:
     last: Any
 
 
-class Expressions:
+class ExpressionParser:
     """Turns trees into nodes, each with the type that its surroundings expect."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ParsedNames) -> None:
         self.names = names
         self.is_flat = False  # at stage lean: one linear index, whatever the rank
 
@@ -392,8 +392,9 @@ def _is_constant(tree: Node) -> bool:
     return _is_number(tree)
 
 
-_EXPRESSIONS: dict[str, Callable[[Expressions, Any, DType | None], Expression]] = {
-    name: getattr(Expressions, name) for name in "element address group cast bitcast call".split()
+_EXPRESSIONS: dict[str, Callable[[ExpressionParser, Any, DType | None], Expression]] = {
+    name: getattr(ExpressionParser, name)
+    for name in "element address group cast bitcast call".split()
 }
 
 

@@ -26,7 +26,7 @@ from taskc.ir.code_size import deeply
 from taskc.ir.forms import BLOCKS, PARTS
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Statement
-from taskc.ir.printer_expressions import Expressions, Named, joined
+from taskc.ir.printer_expressions import ExpressionPrinter, Named, joined
 from taskc.ir.rewrite import walk
 from taskc.ir.signature import Signed
 from taskc.ir.text_rules import (
@@ -63,7 +63,7 @@ def statement_text(statement: Statement) -> str:
 @deeply
 def expression_text(expression: Expression) -> str:
     """An expression as it would look in a kernel; for messages."""
-    return Expressions(None)(expression, None, 0)
+    return ExpressionPrinter(None)(expression, None, 0)
 
 
 # Nodes that use what is declared before the body.
@@ -76,7 +76,7 @@ class Printer:
     def __init__(
         self, kernel: ir.Kernel | None, names: dict[ir.Variable, str] | None = None
     ) -> None:
-        self.text = Expressions(kernel)
+        self.text = ExpressionPrinter(kernel)
         for variable, name in (names or {}).items():
             self.text.names[variable] = name
             self.text.taken.add(name)
@@ -282,11 +282,11 @@ def _by(mapping: Mapping | None) -> str:
     return "" if mapping is None else f" by {mapping}"
 
 
-def _result(text: Expressions, s: ir.Do, variable: ir.Variable) -> str:
+def _result(text: ExpressionPrinter, s: ir.Do, variable: ir.Variable) -> str:
     return text.binder(variable, result_type(s.operation, s.operands))
 
 
-def _operand(text: Expressions, s: Any, operand: ir.Operand) -> str:
+def _operand(text: ExpressionPrinter, s: Any, operand: ir.Operand) -> str:
     place = text.element(operand.tensor, operand.origin)
     rows, columns = operand.shape
     return f"{place}.as({rows}, {columns}{', transposed' if operand.transposed else ''})"

@@ -29,7 +29,7 @@ from taskc.ir.types import DType, boolean, i64, u8
 Named = ir.Variable | ir.Tensor | ir.Ring | ir.Table | ir.Snippet | ir.Combine
 
 
-class Expressions:
+class ExpressionPrinter:
     """Prints expressions, and the names, types and binders around them."""
 
     def __init__(self, kernel: ir.Kernel | None) -> None:
@@ -205,7 +205,7 @@ class Expressions:
 
 def extent_text(extent: int | Expression) -> str:
     """An extent as it would look in a kernel; for messages."""
-    return Expressions(None).extent(extent)
+    return ExpressionPrinter(None).extent(extent)
 
 
 def joined(items: Iterable[str]) -> str:
@@ -214,15 +214,15 @@ def joined(items: Iterable[str]) -> str:
 
 
 _CALLED = {kind: (name, conditions) for name, (kind, conditions) in CALLS.items()}
-_EXPRESSIONS: dict[type, Callable[[Expressions, Any, DType | None, int], str]] = {
-    ir.Constant: Expressions.constant,
-    ir.Unary: Expressions.unary,
-    ir.Binary: Expressions.binary,
-    ir.Cast: Expressions.cast,
-    ir.Bitcast: Expressions.bitcast,
-    ir.Read: Expressions.read,
-    ir.Lookup: Expressions.lookup,
-    ir.Inline: Expressions.inline,
-    ir.Address: Expressions.address,
-    **dict.fromkeys(_CALLED, Expressions.called),
+_EXPRESSIONS: dict[type, Callable[[ExpressionPrinter, Any, DType | None, int], str]] = {
+    ir.Constant: ExpressionPrinter.constant,
+    ir.Unary: ExpressionPrinter.unary,
+    ir.Binary: ExpressionPrinter.binary,
+    ir.Cast: ExpressionPrinter.cast,
+    ir.Bitcast: ExpressionPrinter.bitcast,
+    ir.Read: ExpressionPrinter.read,
+    ir.Lookup: ExpressionPrinter.lookup,
+    ir.Inline: ExpressionPrinter.inline,
+    ir.Address: ExpressionPrinter.address,
+    **dict.fromkeys(_CALLED, ExpressionPrinter.called),
 }

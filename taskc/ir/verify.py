@@ -45,7 +45,7 @@ from taskc.ir.target import (
     is_asynchronous,
 )
 from taskc.ir.text_rules import result_type
-from taskc.ir.verify_expressions import Expressions, Names, Rules
+from taskc.ir.verify_expressions import ExpressionVerifier, NameScopes, Rules
 
 _ATOMICS = frozenset({"+", "min", "max", "&", "|", "^", "exchange", "acquire", "release"})
 _LOOPS = frozenset({"serial", "unroll", "vector"})
@@ -76,8 +76,8 @@ class _Verifier:
     def __init__(self, kernel: ir.Kernel, divergent_cells: frozenset[ir.Tensor]) -> None:
         self.rules = Rules(kernel)
         self.need = self.rules.need
-        self.names = Names(self.rules)
-        self.expressions = Expressions(self.rules, self.names, divergent_cells)
+        self.names = NameScopes(self.rules)
+        self.expressions = ExpressionVerifier(self.rules, self.names, divergent_cells)
         self.group = kernel.workers
         self.in_roles = False
         self.diverged = False  # whether the control flow around diverges, at stage synchronized

@@ -98,7 +98,7 @@ def _is_value(value: bool | int | float, dtype: DType) -> bool:
     return is_representable(value, dtype)
 
 
-class Names:
+class NameScopes:
     """The names that have been bound, and those still in scope."""
 
     def __init__(self, rules: Rules) -> None:
@@ -125,10 +125,12 @@ class Names:
         del self.trail[mark:]
 
 
-class Expressions:
+class ExpressionVerifier:
     """Checks expressions, and determines whether their values may differ between workers."""
 
-    def __init__(self, rules: Rules, names: Names, divergent_cells: frozenset[ir.Tensor]) -> None:
+    def __init__(
+        self, rules: Rules, names: NameScopes, divergent_cells: frozenset[ir.Tensor]
+    ) -> None:
         self.rules = rules
         self.names = names
         self.divergent: set[ir.Variable] = {rules.kernel.worker}
@@ -337,12 +339,12 @@ class Expressions:
 
 
 # An Address is an expression only as an operand of an operation; see `address`.
-_RARE: dict[type, Callable[[Expressions, Any, list[Any]], None]] = {
-    ir.Unary: Expressions.unary,
-    ir.Fused: Expressions.fused,
-    ir.Select: Expressions.select,
-    ir.Cast: Expressions.cast,
-    ir.Bitcast: Expressions.bitcast,
-    ir.Lookup: Expressions.lookup,
-    ir.Inline: Expressions.inline,
+_RARE: dict[type, Callable[[ExpressionVerifier, Any, list[Any]], None]] = {
+    ir.Unary: ExpressionVerifier.unary,
+    ir.Fused: ExpressionVerifier.fused,
+    ir.Select: ExpressionVerifier.select,
+    ir.Cast: ExpressionVerifier.cast,
+    ir.Bitcast: ExpressionVerifier.bitcast,
+    ir.Lookup: ExpressionVerifier.lookup,
+    ir.Inline: ExpressionVerifier.inline,
 }

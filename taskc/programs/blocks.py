@@ -41,7 +41,7 @@ _GPU_ALONG = 64  # workers along an axis whose extent isn't known
 _WIDEST = 16  # bytes of an access
 
 
-class Machine(Protocol):
+class BlockLimits(Protocol):
     """The machine that blocks are sized for: lanes of a vector or a warp, and blocks that run at the same time."""
 
     @property
@@ -50,7 +50,7 @@ class Machine(Protocol):
     def threads(self) -> int: ...
     @property
     def is_processor(self) -> bool: ...
-    def of(self, dtype: DType, /) -> Machine: ...
+    def of(self, dtype: DType, /) -> BlockLimits: ...
 
 
 def memory_order(tensor: Tensor) -> list[tuple[int, Extent]]:
@@ -68,7 +68,7 @@ def memory_order(tensor: Tensor) -> list[tuple[int, Extent]]:
     return list(found.items())
 
 
-def owners_of(computation: Computation, machine: Machine) -> Mapping:
+def owners_of(computation: Computation, machine: BlockLimits) -> Mapping:
     """The mapping of a block's elements to its workers."""
     if machine.is_processor:
         return _owners_on_processor(computation.output, machine)
@@ -101,7 +101,7 @@ def _keeps_neighbours(value: Expression, variable: Variable) -> bool:
     return True
 
 
-def elements_of_block(shape: tuple[Extent, ...], machine: Machine) -> int:
+def elements_of_block(shape: tuple[Extent, ...], machine: BlockLimits) -> int:
     """The elements of a processor's block that are aimed for."""
     known = [extent for extent in shape if isinstance(extent, int)]
     if len(known) < len(shape):
@@ -110,7 +110,7 @@ def elements_of_block(shape: tuple[Extent, ...], machine: Machine) -> int:
     return max(_LEAST_ELEMENTS, min(_MOST_ELEMENTS, share))
 
 
-def _owners_on_processor(output: Tensor, machine: Machine) -> Mapping:
+def _owners_on_processor(output: Tensor, machine: BlockLimits) -> Mapping:
     order, rank = memory_order(output), len(output.shape)
     lanes, vectors = [1] * rank, [1] * rank
     free = machine.lanes
@@ -135,7 +135,7 @@ def _lanes_along(extent: Extent, free: int) -> int:
     return free
 
 
-def _owners_on_gpu(output: Tensor, wide: int, machine: Machine) -> Mapping:
+def _owners_on_gpu(output: Tensor, wide: int, machine: BlockLimits) -> Mapping:
     """A worker has as many neighbours as one access may have, neighbouring workers the next of these."""
     order, rank = memory_order(output), len(output.shape)
     fastest, together = order[0]
@@ -167,7 +167,7 @@ def _owners_on_gpu(output: Tensor, wide: int, machine: Machine) -> Mapping:
     )
 
 
-def _gpu_accesses(output: Tensor, elements: int, machine: Machine) -> int:
+def _gpu_accesses(output: Tensor, elements: int, machine: BlockLimits) -> int:
     """More than one of a worker only where blocks enough are left."""
     known = [extent for extent in output.shape if isinstance(extent, int)]
     if len(known) < len(output.shape):

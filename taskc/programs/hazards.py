@@ -31,7 +31,7 @@ from taskc.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ByteRange:
     """A call's access to bytes of one memory, from `start` to before `end`: a read, or possibly a read and write."""
 
     memory: Hashable
@@ -40,7 +40,7 @@ class Access:
     writes: bool
 
 
-def hazards(calls: Sequence[Sequence[Access]]) -> list[set[int]]:
+def hazards(calls: Sequence[Sequence[ByteRange]]) -> list[set[int]]:
     """For each call, the earlier calls that it has to wait for."""
     written = {access.memory for call in calls for access in call if access.writes}
     reads, writes = ({memory: _Parts() for memory in written} for _ in range(2))

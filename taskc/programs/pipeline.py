@@ -10,7 +10,7 @@ from typing import Any
 from taskc.errors import blaming_taskc
 from taskc.ir.code_size import deeply
 from taskc.ir.spans import span
-from taskc.programs.blocks import Machine
+from taskc.programs.blocks import BlockLimits
 from taskc.programs.calls import map_bodies
 from taskc.programs.fuse_computations import fuse_computations
 from taskc.programs.fuse_into_kernels import fuse_into_loads, fuse_into_stores
@@ -73,14 +73,14 @@ def _nothing(point: Any, program: Program) -> Program:
 
 
 @deeply
-def fused_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
+def fused_program(program: Program, machine: BlockLimits, others: Between = _nothing) -> Program:
     """The program fused for a machine; `others` as in `lower_program`."""
     lanes = machine.lanes if machine.is_processor else 0
     return others("fused", fused(others("traced", program), lanes))
 
 
 @deeply
-def lower_program(program: Program, machine: Machine, others: Between = _nothing) -> Program:
+def lower_program(program: Program, machine: BlockLimits, others: Between = _nothing) -> Program:
     """A program of kernels alone, for a machine.
 
     others  applies the user passes of a point: "traced", "fused" or "kernel"

@@ -14,7 +14,7 @@ from taskc.errors import assert_never
 from taskc.ir.extents import extent_value
 from taskc.ir.nodes import Kernel, Tensor, Variable
 from taskc.programs.arena import Block, most_alive, placed
-from taskc.programs.hazards import Access, hazards, list_schedule
+from taskc.programs.hazards import ByteRange, hazards, list_schedule
 from taskc.programs.ir import Program, kernels_of
 from taskc.programs.plan import (
     Given,
@@ -159,7 +159,7 @@ def _runs(steps: Sequence[SizedStep]) -> Iterator[_Run]:
 
 def _accesses(
     step: SizedStep, written: Mapping[Tensor, Hashable], known: Sized
-) -> Iterator[Access]:
+) -> Iterator[ByteRange]:
     """A step's accesses to memory that any call writes; the memory of a temporary is the number of its block."""
     touched: list[tuple[Tensor, bool]] = []
     match step:
@@ -178,7 +178,7 @@ def _accesses(
         memory = written.get(known.views.get(tensor, tensor))
         if memory is not None:
             start = tensor.dtype.bytes_of(known.starts.get(tensor, 0))
-            yield Access(memory, start, start + bytes_of(tensor, known), writes)
+            yield ByteRange(memory, start, start + bytes_of(tensor, known), writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Laid:
 
 def _laid(
     amounts: Sequence[int],
-    accesses: Sequence[Sequence[Access]],
+    accesses: Sequence[Sequence[ByteRange]],
     groups: Sequence[Sequence[int]],
     turns: Sequence[tuple[int, int]],
 ) -> Laid:
@@ -253,7 +253,7 @@ def waits(program: Program, plan: Plan) -> list[set[int]]:
     return waits_of
 
 
-def _touched(kernel: Kernel, words: Sequence[Word]) -> Iterator[Access]:
+def _touched(kernel: Kernel, words: Sequence[Word]) -> Iterator[ByteRange]:
     """A call's accesses to memory that any call may write."""
     sizes = dict(zip(kernel.dimensions, words[len(kernel.parameters) :], strict=True))
     for parameter, word in zip(kernel.parameters, words, strict=False):
@@ -268,7 +268,7 @@ def _touched(kernel: Kernel, words: Sequence[Word]) -> Iterator[Access]:
         if isinstance(parameter, Tensor):
             shape = tuple([extent_value(extent, sizes) for extent in parameter.argument_shape])
             end = start + _bytes(parameter, shape)
-            yield Access(memory, start, end, parameter.role != "in")
+            yield ByteRange(memory, start, end, parameter.role != "in")
 
 
 def _offset_by(word: Word, offset: int) -> Word:

@@ -59,7 +59,7 @@ from taskc.lang.functions import function
 from taskc.passes.proofs.accesses import collect
 from taskc.passes.proofs.bounds import bounds_findings
 from taskc.programs.blocks import (
-    Machine,
+    BlockLimits,
     elements_of_block,
     fewest_axes,
     inside,
@@ -79,7 +79,7 @@ _GPU_SIDE, _GPU_ROWS = 32, 8  # of a square: its columns, and the rows that are 
 Place = Sequence[Expression]
 
 
-def schedule(program: Program, machine: Machine) -> Program:
+def schedule(program: Program, machine: BlockLimits) -> Program:
     """The program with kernels for its computations."""
 
     def scheduled(callee: Callee) -> Callee:
@@ -88,7 +88,7 @@ def schedule(program: Program, machine: Machine) -> Program:
     return map_callees(program, scheduled)
 
 
-def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
+def kernel_of(computation: Computation, machine: BlockLimits) -> ir.Kernel:
     """A kernel whose blocks are boxes of the output, or squares, or runs of short rows.
 
     Where an index isn't proved in bounds, all are checked: each read is under the condition that its indices are.
@@ -104,7 +104,7 @@ def kernel_of(computation: Computation, machine: Machine) -> ir.Kernel:
         return boxes(computation, machine, all_held=True)
 
 
-def _candidates(computation: Computation, machine: Machine) -> Iterator[ir.Kernel]:
+def _candidates(computation: Computation, machine: BlockLimits) -> Iterator[ir.Kernel]:
     """The kernels of a computation, fastest first."""
     turned = turned_reads(computation)
     if turned is not None:
@@ -116,7 +116,7 @@ def _candidates(computation: Computation, machine: Machine) -> Iterator[ir.Kerne
     yield boxes(computation, machine)
 
 
-def boxes(computation: Computation, machine: Machine, *, all_held: bool = False) -> ir.Kernel:
+def boxes(computation: Computation, machine: BlockLimits, *, all_held: bool = False) -> ir.Kernel:
     output, loc = computation.output, computation.loc
     own = owners_of(computation, machine)
     first = [Variable(f"{axis.name}_first") for axis in computation.variables]
@@ -157,7 +157,7 @@ def _is_uniform(condition: Expression, by_lane: dict[Variable, Expression], lane
     )
 
 
-def runs(computation: Computation, period: int, machine: Machine) -> ir.Kernel:
+def runs(computation: Computation, period: int, machine: BlockLimits) -> ir.Kernel:
     """The kernel of a computation that repeats itself along its last axis after so many elements."""
     output, loc = computation.output, computation.loc
     size = lcm(period, machine.lanes)
@@ -259,7 +259,7 @@ def _axis_of(read: ir.Read, computation: Computation, last: int) -> int | None:
     return axis if end in used and are_long else None
 
 
-def squares(computation: Computation, turned: Turned, machine: Machine) -> ir.Kernel:
+def squares(computation: Computation, turned: Turned, machine: BlockLimits) -> ir.Kernel:
     """The kernel of a computation some of whose reads are turned."""
     output, loc, is_processor = computation.output, computation.loc, machine.is_processor
     side = max(4, machine.lanes) if is_processor else _GPU_SIDE
@@ -329,7 +329,7 @@ def squares(computation: Computation, turned: Turned, machine: Machine) -> ir.Ke
 
 
 def _squares_of_block(
-    output: Tensor, turned: Turned, side: int, machine: Machine
+    output: Tensor, turned: Turned, side: int, machine: BlockLimits
 ) -> tuple[int, int]:
     """Along each side: as many as share cache lines, while that leaves blocks enough."""
     if not machine.is_processor:

@@ -1,4 +1,4 @@
-"""The paths to the places of a program: loops and guards, from the kernel's body down."""
+"""The paths to the places of a kernel: loops and guards, from the kernel's body down."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def _widened(known: Interval | None, stored: Interval, cell: Tensor) -> Interval
     return Interval(low, high)
 
 
-# --- Every access to a tensor in a program, with the loops and the conditions that it is under --
+# --- Every access to a tensor in a kernel, with the loops and the conditions that it is under --
 # A path is the tuple of frames from the kernel's body down to the access:
 # loops (Grid, For, Pipeline, While, Each, Move) and guards. A guard comes from an If, a Select, the
 # right operand of a lazy `and` or `or`, or from the guard of a Move.
@@ -309,7 +309,7 @@ READ, WRITE, ATOMIC = "read", "write", "atomic"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class GuardedAccess:
     """One access; `order` counts accesses in program order, `phase` is the outermost Each, or the Move."""
 
     kind: str
@@ -341,7 +341,7 @@ class Binder:
 
 
 @dataclass(slots=True)
-class Program:
+class KernelAccesses:
     """The result of the traversal.
 
     lets     the value of each
@@ -357,7 +357,7 @@ class Program:
     """
 
     kernel: ir.Kernel
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[GuardedAccess] = field(default_factory=list)
     whole: list[ir.Mma | ir.Reduce | ir.Scan] = field(default_factory=list)
     binders: dict[Variable, Binder] = field(default_factory=dict)
     lets: dict[Variable, Expression] = field(default_factory=dict)
@@ -391,13 +391,13 @@ class Program:
         """The Lets of conditions."""
         return {name: value for name, value in self.lets.items() if name.dtype is boolean}
 
-    def on(self, tensor: Tensor) -> list[Access]:
+    def on(self, tensor: Tensor) -> list[GuardedAccess]:
         return [access for access in self.accesses if access.tensor is tensor]
 
 
-def collect(kernel: ir.Kernel) -> Program:
-    program = Program(kernel, ranges=cell_ranges(kernel))
-    accesses = program.accesses
+def collect(kernel: ir.Kernel) -> KernelAccesses:
+    collected = KernelAccesses(kernel, ranges=cell_ranges(kernel))
+    accesses = collected.accesses
 
     def visit(touch: Touch[_Site]) -> None:
         node, site = touch.node, touch.known
@@ -407,22 +407,22 @@ def collect(kernel: ir.Kernel) -> Program:
         if not isinstance(node, ir.Read | ir.Address):
             kind = ATOMIC if isinstance(node, ir.Atomic) else WRITE
             if site.phase is not None and node.tensor.scope == ir.LOCAL:
-                program.written.add(node.tensor)
+                collected.written.add(node.tensor)
         where = site.path, site.phase, touch.loc, len(accesses), touch.statement
-        accesses.append(Access(kind, node.tensor, node.indices, *where))
+        accesses.append(GuardedAccess(kind, node.tensor, node.indices, *where))
 
-    visit_touches(kernel.body, _Site(program), visit)
-    return program
+    visit_touches(kernel.body, _Site(collected), visit)
+    return collected
 
 
-def is_dead(path: Path, condition: Expression, holds: bool, program: Program) -> bool:
+def is_dead(path: Path, condition: Expression, holds: bool, collected: KernelAccesses) -> bool:
     """Whether nothing runs under a condition, since it always is the other way."""
-    return program.facts(path).prove(condition) is (not holds)
+    return collected.facts(path).prove(condition) is (not holds)
 
 
-def used_variables(program: Program, nodes: Iterable[Expression]) -> set[Variable]:
+def used_variables(collected: KernelAccesses, nodes: Iterable[Expression]) -> set[Variable]:
     """The variables in expressions, including the values of Lets."""
-    return {node for node in seen_through(nodes, program.lets) if isinstance(node, Variable)}
+    return {node for node in seen_through(nodes, collected.lets) if isinstance(node, Variable)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -431,7 +431,7 @@ class _Site:
     enclosing Each or Move.
     """
 
-    program: Program
+    collected: KernelAccesses
     path: Path = ()
     axis: int = 1
     phase: Phase | None = None
@@ -446,22 +446,22 @@ class _Site:
         return replace(self, path=(*self.path, loop)) if isinstance(loop, ir.While) else self
 
     def under(self, loop: Loop) -> _Site:
-        program, axis, phase = self.program, self.axis, self.phase
+        collected, axis, phase = self.collected, self.axis, self.phase
         variables = tuple(bound_by(loop))
         has_tasks = isinstance(loop, (ir.Each, ir.Move))
-        program.names.append(loop)
-        program.axes[id(loop)] = axis
+        collected.names.append(loop)
+        collected.axes[id(loop)] = axis
         for position, variable in enumerate(variables):
             place = axis if has_tasks else axis + position
-            program.binders[variable] = Binder(
+            collected.binders[variable] = Binder(
                 loop, position, place, phase is None and not has_tasks
             )
         if isinstance(loop, ir.Grid):
-            program.grid = loop
+            collected.grid = loop
         if isinstance(loop, ir.While):
-            program.above[id(loop)] = self.path[:-1]
+            collected.above[id(loop)] = self.path[:-1]
             return self
-        program.above[id(loop)] = self.path
+        collected.above[id(loop)] = self.path
         if isinstance(loop, ir.Move) or (isinstance(loop, ir.Each) and phase is None):
             phase = loop
         axis += 1 if has_tasks else len(variables)
@@ -470,24 +470,24 @@ class _Site:
     def within(self, role: ir.Role) -> _Site:
         for below in walk(role.body):
             if isinstance(below, ir.Allocate):
-                self.program.roles[below.tensor] = role
+                self.collected.roles[below.tensor] = role
         return self
 
     def behind(self, statement: Statement) -> _Site:
-        program = self.program
+        collected = self.collected
         match statement:
             case ir.Let():
-                program.lets[statement.variable] = statement.value
+                collected.lets[statement.variable] = statement.value
                 if self.phase is not None:
-                    program.private.add(statement.variable)
-                program.names.append(statement)
+                    collected.private.add(statement.variable)
+                collected.names.append(statement)
             case ir.Allocate():
-                program.homes[statement.tensor] = self.path
+                collected.homes[statement.tensor] = self.path
             case ir.Atomic() | ir.Do():
                 if statement.result is not None:
-                    program.results.add(statement.result)
+                    collected.results.add(statement.result)
             case ir.Mma() | ir.Reduce() | ir.Scan():
-                program.whole.append(statement)
+                collected.whole.append(statement)
             case ir.Assert() if not reads_memory(statement.condition):
                 guard = Guard(statement.condition, asserted=True)
                 return replace(self, path=(*self.path, guard))

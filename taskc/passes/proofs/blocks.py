@@ -40,10 +40,10 @@ from taskc.passes.proofs.accesses import (
     ATOMIC,
     READ,
     WRITE,
-    Access,
     Guard,
+    GuardedAccess,
+    KernelAccesses,
     Path,
-    Program,
     conjuncts,
     tensors_read,
     used_variables,
@@ -62,15 +62,17 @@ from taskc.passes.proofs.folding import folded_alike, is_opaque, unfolded_alike
 Agents = ir.Grid | ir.Each | ir.Move
 
 
-def kept_apart(first: Access, second: Access, program: Program, agents: Agents) -> bool:
+def kept_apart(
+    first: GuardedAccess, second: GuardedAccess, collected: KernelAccesses, agents: Agents
+) -> bool:
     """Whether different tasks of the loop that both accesses are in surely access different elements."""
     if not all(any(frame is agents for frame in access.path) for access in (first, second)):
         return False
-    own, other = (_Copy(access, program, agents, n) for n, access in enumerate((first, second)))
+    own, other = (_Copy(access, collected, agents, n) for n, access in enumerate((first, second)))
     if own.indices is None or other.indices is None:
         return False
     outside = first.path[: _position(first.path, agents)]
-    facts = other.assume(own.assume(program.facts(outside)))
+    facts = other.assume(own.assume(collected.facts(outside)))
     pairs = list(zip(own.indices, other.indices, strict=True))
     variables = list(zip(own.agents, other.agents, strict=True))
     return all(
@@ -125,14 +127,16 @@ def _different(
 class _Copy:
     """An access with names of its own; `indices` is None if renaming doesn't suffice."""
 
-    def __init__(self, access: Access, program: Program, agents: Agents, number: int) -> None:
-        self.program = program
+    def __init__(
+        self, access: GuardedAccess, collected: KernelAccesses, agents: Agents, number: int
+    ) -> None:
+        self.collected = collected
         self.within = agents
         # The definition of a name of the block may have been read before the phase.
         self.lets = {
             variable: value
-            for variable, value in program.lets.items()
-            if variable in program.private or isinstance(agents, ir.Grid)
+            for variable, value in collected.lets.items()
+            if variable in collected.private or isinstance(agents, ir.Grid)
         }
         self.names: dict[Variable, Expression] = {}
         self.is_second = number == 1
@@ -147,10 +151,10 @@ class _Copy:
         self.agents = [self.names[variable] for variable in agents.variables]
 
     def assume(self, facts: Facts) -> Facts:
-        worker = self.program.kernel.worker
+        worker = self.collected.kernel.worker
         names = {v: value for v, value in self.lets.items() if v.dtype is boolean}
         if worker in self.names:
-            last = ir.constant(self.program.kernel.workers)
+            last = ir.constant(self.collected.kernel.workers)
             facts = facts.assume(Binary("<", self.names[worker], last))
             facts = facts.assume(Binary(">=", self.names[worker], ir.constant(0)))
         for frame in self.path:
@@ -214,17 +218,17 @@ class _Copy:
         if isinstance(self.within, ir.Grid) or tensor.scope not in (GLOBAL, SHARED, LOCAL):
             return False
         if tensor.scope == LOCAL:
-            return tensor not in self.program.written and not self._is_made_within(tensor)
-        touching = self.program.on(tensor)
+            return tensor not in self.collected.written and not self._is_made_within(tensor)
+        touching = self.collected.on(tensor)
         return all(access.kind == READ or access.phase is not self.phase for access in touching)
 
     def _is_made_within(self, tensor: Tensor) -> bool:
-        return any(frame is self.within for frame in self.program.homes.get(tensor, ()))
+        return any(frame is self.within for frame in self.collected.homes.get(tensor, ()))
 
     def _renamed(self, node: Expression) -> Expression:
         """The node with Lets expanded; results of atomics, and the worker, are renamed for each copy."""
-        for variable in used_variables(self.program, [node]):
-            own = variable in self.program.results or variable is self.program.kernel.worker
+        for variable in used_variables(self.collected, [node]):
+            own = variable in self.collected.results or variable is self.collected.kernel.worker
             if own and variable not in self.names:
                 self.names[variable] = self._fresh(variable)
         while any(below in self.lets for below in walk(node) if isinstance(below, Variable)):
@@ -237,8 +241,8 @@ HINT = "index it with the variables of tc.tiles, or use tc.atomic_add and its li
 Reach = tuple[int, int]
 
 
-def block_findings(program: Program) -> Iterator[CompileError]:
-    grid = program.grid
+def block_findings(collected: KernelAccesses) -> Iterator[CompileError]:
+    grid = collected.grid
     if grid is None:
         return
     varying = [
@@ -246,16 +250,16 @@ def block_findings(program: Program) -> Iterator[CompileError]:
         for variable, extent, by in zip(grid.variables, grid.shape, grid.by, strict=True)
         if not (isinstance(extent, int) and extent <= by)
     ]
-    touched: dict[int, list[Access]] = {}
-    for access in program.accesses:
+    touched: dict[int, list[GuardedAccess]] = {}
+    for access in collected.accesses:
         if access.tensor.scope == GLOBAL:
             touched.setdefault(id(access.tensor), []).append(access)
     for accesses in touched.values():
-        error = _tensor(accesses, program, varying) if varying else None
+        error = _tensor(accesses, collected, varying) if varying else None
         if error is not None:
             yield error
-    written = {id(access.tensor) for access in program.accesses if access.kind != READ}
-    for product in program.whole if varying else ():
+    written = {id(access.tensor) for access in collected.accesses if access.kind != READ}
+    for product in collected.whole if varying else ():
         operands = (product.left, product.right) if isinstance(product, ir.Mma) else ()
         for operand in operands:
             if operand.tensor.scope == GLOBAL and id(operand.tensor) in written:
@@ -264,14 +268,14 @@ def block_findings(program: Program) -> Iterator[CompileError]:
 
 
 def _tensor(
-    accesses: list[Access], program: Program, varying: list[Variable]
+    accesses: list[GuardedAccess], collected: KernelAccesses, varying: list[Variable]
 ) -> CompileError | None:
     tensor = accesses[0].tensor
-    enumerator = Enumerator(program, "iterations")
+    enumerator = Enumerator(collected, "iterations")
     if all(access.kind != WRITE for access in accesses):
         return None
     if any(is_opaque(enumerator.index(index)) for a in accesses for index in a.indices):
-        changed = folded_alike(accesses, program) or unfolded_alike(accesses, program)
+        changed = folded_alike(accesses, collected) or unfolded_alike(accesses, collected)
         accesses = changed or accesses
     for first in accesses:
         if first.kind != WRITE:
@@ -283,16 +287,18 @@ def _tensor(
                 continue
             if _apart(first, second, enumerator, varying):
                 continue
-            if program.grid is not None and kept_apart(first, second, program, program.grid):
+            if collected.grid is not None and kept_apart(first, second, collected, collected.grid):
                 continue
-            conclusion = _enumerate(first, second, program)
-            if conclusion is None and is_short(program, varying):
+            conclusion = _enumerate(first, second, collected)
+            if conclusion is None and is_short(collected, varying):
                 continue
-            return _report(first, second, program, True if conclusion is None else conclusion)
+            return _report(first, second, collected, True if conclusion is None else conclusion)
     return None
 
 
-def _apart(first: Access, second: Access, enumerator: Enumerator, varying: list[Variable]) -> bool:
+def _apart(
+    first: GuardedAccess, second: GuardedAccess, enumerator: Enumerator, varying: list[Variable]
+) -> bool:
     """Whether blocks that differ in a grid variable differ in a dimension.
 
     Grid variables one after another: those that are known to be equal don't blur the others.
@@ -311,7 +317,7 @@ def _apart(first: Access, second: Access, enumerator: Enumerator, varying: list[
     return True
 
 
-def _forms(access: Access, enumerator: Enumerator) -> list[Index | None]:
+def _forms(access: GuardedAccess, enumerator: Enumerator) -> list[Index | None]:
     """The indices, restricted to workers and slots that reach the access."""
     forms = [enumerator.index(index) for index in access.indices]
     live = enumerator.path(access.path).may
@@ -337,17 +343,17 @@ def _separates(
     factor = a.terms.get(variable, 0)
     if factor == 0 or b.terms.get(variable, 0) != factor:
         return False
-    program = enumerator.program
-    own, other = _reach(a, variable, equal, program), _reach(b, variable, equal, program)
+    collected = enumerator.collected
+    own, other = _reach(a, variable, equal, collected), _reach(b, variable, equal, collected)
     if own is None or other is None or own[1] != other[1]:
         return False
     (low, high), (low_too, high_too) = own[0], other[0]
-    step = program.grid.by[program.binders[variable].position] if program.grid else 1
+    step = collected.grid.by[collected.binders[variable].position] if collected.grid else 1
     return max(high, high_too) - min(low, low_too) < max(factor, -factor) * step
 
 
 def _reach(
-    form: Index, variable: Variable, equal: set[Variable], program: Program
+    form: Index, variable: Variable, equal: set[Variable], collected: KernelAccesses
 ) -> tuple[Reach, dict[Expression, Factor]] | None:
     """The range of the rest of an index, and the part that is the same for all blocks."""
     if np.size(form.base) == 0:
@@ -357,10 +363,10 @@ def _reach(
     for atom, factor in form.terms.items():
         if atom is variable:
             continue
-        if _is_fixed(atom, equal, program):
+        if _is_fixed(atom, equal, collected):
             common[atom] = factor
             continue
-        values = block_range(program, atom) if isinstance(atom, Variable) else None
+        values = block_range(collected, atom) if isinstance(atom, Variable) else None
         if values is None:
             return None
         ends = [int(factor * end) for end in (values[0], values[-1])] if values else [0]
@@ -368,21 +374,21 @@ def _reach(
     return (low, high), common
 
 
-def _is_fixed(atom: Expression, equal: set[Variable], program: Program) -> bool:
+def _is_fixed(atom: Expression, equal: set[Variable], collected: KernelAccesses) -> bool:
     """Whether it consists of parameters and of grid variables that two blocks share."""
     if reads_memory(atom):
         return False
-    variables = used_variables(program, [atom])
+    variables = used_variables(collected, [atom])
     return all(
-        v in equal or (v not in program.binders and v not in program.lets) for v in variables
+        v in equal or (v not in collected.binders and v not in collected.lets) for v in variables
     )
 
 
 def _enumerate(
-    first: Access, second: Access, program: Program
+    first: GuardedAccess, second: GuardedAccess, collected: KernelAccesses
 ) -> tuple[list[int], tuple[int, ...], tuple[int, ...]] | bool | None:
     """None if blocks stay apart; an element and the two blocks; True if that is unknown."""
-    numbers = [_numbers(access, program) for access in (first, second)]
+    numbers = [_numbers(access, collected) for access in (first, second)]
     if numbers[0] is None or numbers[1] is None:
         return True
     (index, block, certain), (index_too, block_too, certain_too) = numbers[0], numbers[1]
@@ -396,22 +402,24 @@ def _enumerate(
         return True
     here, there = found
     blocks = sorted((int(block[here]), int(block_too[there])))
-    origins = [_block_name(number, program) for number in blocks]
+    origins = [_block_name(number, collected) for number in blocks]
     return [int(a[there]) for a in index_too], origins[0], origins[1]
 
 
-def _numbers(access: Access, program: Program) -> tuple[list[Array], Array, bool] | None:
+def _numbers(
+    access: GuardedAccess, collected: KernelAccesses
+) -> tuple[list[Array], Array, bool] | None:
     """The indices and the blocks of all executions of an access, flat; and whether all of them happen."""
     guards = [frame.condition for frame in access.path if isinstance(frame, Guard)]
-    grid = program.grid
+    grid = collected.grid
     assert grid is not None
-    needed = used_variables(program, access.indices) | set(grid.variables)
-    ranges = all_blocks(program, needed)
+    needed = used_variables(collected, access.indices) | set(grid.variables)
+    ranges = all_blocks(collected, needed)
     if ranges is None:
         return None
-    for variable in used_variables(program, guards) - needed:
-        ranges |= all_blocks(program, [variable]) or {}
-    enumerator = Enumerator(program, "unrolled", ranges)
+    for variable in used_variables(collected, guards) - needed:
+        ranges |= all_blocks(collected, [variable]) or {}
+    enumerator = Enumerator(collected, "unrolled", ranges)
     forms = [enumerator.index(index) for index in access.indices]
     if any(form is None or form.terms for form in forms):
         return None
@@ -427,8 +435,8 @@ def _numbers(access: Access, program: Program) -> tuple[list[Array], Array, bool
     return [index[mask] for index in indices], block[mask], live.must is live.may
 
 
-def _block_name(number: Any, program: Program) -> tuple[int, ...]:
-    grid = program.grid
+def _block_name(number: Any, collected: KernelAccesses) -> tuple[int, ...]:
+    grid = collected.grid
     assert grid is not None
     counts = []
     for extent, by in zip(grid.shape, grid.by, strict=True):
@@ -438,7 +446,9 @@ def _block_name(number: Any, program: Program) -> tuple[int, ...]:
     return tuple(int(p) for p in np.unravel_index(int(number), counts))
 
 
-def _report(first: Access, second: Access, program: Program, conclusion: Any) -> CompileError:
+def _report(
+    first: GuardedAccess, second: GuardedAccess, collected: KernelAccesses, conclusion: Any
+) -> CompileError:
     tensor = first.tensor
     early, late = sorted((first, second), key=lambda access: access.order)
     notes = () if early is late else ((f"the other access {early.verb} it", early.loc),)
@@ -446,7 +456,7 @@ def _report(first: Access, second: Access, program: Program, conclusion: Any) ->
         text = f"can't prove that no two blocks meet at one element of `{tensor.name}`"
         if early is not late:
             text += f", which this {late.verb}"
-        hint = scatter_hint(late, program) or HINT
+        hint = scatter_hint(late, collected) or HINT
         return CompileError(text, late.loc, hint=hint, notes=notes)
     place, block, block_too = conclusion
     name = f"{tensor.name}[{', '.join(map(str, place))}]"

@@ -22,7 +22,7 @@ from taskc.ir.rewrite import map_children, walk
 from taskc.passes.proofs.accesses import (
     Guard,
     Indices,
-    Program,
+    KernelAccesses,
     State,
     is_dead,
     used_variables,
@@ -43,7 +43,7 @@ from taskc.passes.proofs.enumeration import (
 from taskc.passes.proofs.folding import resolved
 
 
-def bounds_findings(program: Program, most: float = inf) -> list[CompileError]:
+def bounds_findings(collected: KernelAccesses, most: float = inf) -> list[CompileError]:
     """The accesses that aren't proved, the first `most` of them."""
     errors: list[CompileError] = []
 
@@ -52,17 +52,17 @@ def bounds_findings(program: Program, most: float = inf) -> list[CompileError]:
         if tensor.scope == TILE or len(errors) >= most:
             return
         for index, extent in zip(indices, tensor.shape, strict=True):
-            error = _index(touch, index, extent, program)
+            error = _index(touch, index, extent, collected)
             if error is not None:
                 errors.append(error)
                 break
 
-    visit_states(program.kernel, Facts.empty(program.kernel, program.ranges), visit)
+    visit_states(collected.kernel, Facts.empty(collected.kernel, collected.ranges), visit)
     return errors
 
 
 def _index(
-    touch: Touch[State], index: Expression, extent: int | Expression, program: Program
+    touch: Touch[State], index: Expression, extent: int | Expression, collected: KernelAccesses
 ) -> CompileError | None:
     tensor, state, loc = touch.node.tensor, touch.known, touch.loc
     form = state.now.affine(index)
@@ -75,11 +75,11 @@ def _index(
     lower, upper = state.now.nonpositive(-form), state.now.nonpositive(above)
     if lower and upper:
         return None
-    if _by_choice(resolved(index, program), end, state.now):
+    if _by_choice(resolved(index, collected), end, state.now):
         return None
-    if _by_parts(index, end, state, program) or _never_runs(state, program):
+    if _by_parts(index, end, state, collected) or _never_runs(state, collected):
         return None
-    conclusion = _enumerate(index, end, state, program)
+    conclusion = _enumerate(index, end, state, collected)
     if conclusion is True:
         return None
     name, size = spelled(index), spelled(end)
@@ -122,9 +122,9 @@ def _replaced(node: Expression, old: Expression, new: Expression) -> Expression:
     return new if node is old else map_children(node, lambda part: _replaced(part, old, new))
 
 
-def _by_parts(index: Expression, end: Expression, state: State, program: Program) -> bool:
+def _by_parts(index: Expression, end: Expression, state: State, collected: KernelAccesses) -> bool:
     """Whether the index's values over all workers and slots are in bounds, with a linear uniform part."""
-    enumerator = Enumerator(program, "unrolled")
+    enumerator = Enumerator(collected, "unrolled")
     form = enumerator.index(index)
     if form is None or form.is_uniform or any(type(k) is not int for k in form.terms.values()):
         return False
@@ -142,27 +142,27 @@ def _by_parts(index: Expression, end: Expression, state: State, program: Program
     return state.now.nonpositive(-total - int(values.min())) and state.now.nonpositive(above)
 
 
-def _never_runs(state: State, program: Program) -> bool:
+def _never_runs(state: State, collected: KernelAccesses) -> bool:
     """Whether the enclosing conditions contradict each other, or the ranges of the loops."""
     return any(
-        is_dead(state.path[:position], frame.condition, frame.holds, program)
+        is_dead(state.path[:position], frame.condition, frame.holds, collected)
         for position, frame in enumerate(state.path)
         if isinstance(frame, Guard)
     )
 
 
 def _enumerate(
-    index: Expression, end: Expression, state: State, program: Program
+    index: Expression, end: Expression, state: State, collected: KernelAccesses
 ) -> bool | str | None:
     """All combinations: True if they are in bounds, a description of one that isn't, or None."""
     guards = [frame.condition for frame in state.path if isinstance(frame, Guard)]
-    variables = used_variables(program, (index, end, *guards))
-    blocks = all_blocks(program, used_variables(program, (index, end)))
+    variables = used_variables(collected, (index, end, *guards))
+    blocks = all_blocks(collected, used_variables(collected, (index, end)))
     if blocks is None:
         return None
     for variable in variables - blocks.keys():
-        blocks |= all_blocks(program, [variable]) or {}
-    enumerator = Enumerator(program, "unrolled", blocks)
+        blocks |= all_blocks(collected, [variable]) or {}
+    enumerator = Enumerator(collected, "unrolled", blocks)
     form, extent = enumerator.index(index), enumerator.index(end)
     if form is None or extent is None or form.terms or extent.terms:
         return None
@@ -171,7 +171,7 @@ def _enumerate(
         return None
     outside = np.logical_or(form.base < 0, form.base >= extent.base)
     if not (outside & live.may).any():
-        return is_short(program, blocks) or None
+        return is_short(collected, blocks) or None
     wrong = outside & live.must
     if not wrong.any():
         return None

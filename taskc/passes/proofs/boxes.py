@@ -30,11 +30,11 @@ from taskc.ir import nodes as ir
 from taskc.ir.nodes import Binary, Expression, Variable
 from taskc.ir.rewrite import expressions
 from taskc.passes.proofs.accesses import (
-    Access,
     Frame,
     Guard,
+    GuardedAccess,
+    KernelAccesses,
     Path,
-    Program,
     conjuncts,
     is_dead,
     used_variables,
@@ -104,21 +104,25 @@ def contains(box: Box, corner: tuple[int, ...]) -> bool:
 
 
 def box_of(
-    access: Access, program: Program, enumerator: Enumerator, row: Row | None = None
+    access: GuardedAccess, collected: KernelAccesses, enumerator: Enumerator, row: Row | None = None
 ) -> Box | None:
     """The box that a store fills once; None if the store never happens. Raises NoBoxError.
 
     `row` has the indices and extents to look at, if not the access's own.
     """
-    return _Store(access, program, enumerator, row).box()
+    return _Store(access, collected, enumerator, row).box()
 
 
 class _Store:
     def __init__(
-        self, access: Access, program: Program, enumerator: Enumerator, row: Row | None
+        self,
+        access: GuardedAccess,
+        collected: KernelAccesses,
+        enumerator: Enumerator,
+        row: Row | None,
     ) -> None:
         self.access = access
-        self.program = program
+        self.collected = collected
         self.enumerator = enumerator
         self.known: dict[int, Facts] = {}
         indices, extents = access.indices, access.tensor.shape
@@ -127,7 +131,7 @@ class _Store:
         self.rank = len(indices)
         self.forms = [enumerator.index(index) for index in indices]
         if any(map(is_opaque, self.forms)):
-            row = folded(Row(indices, extents), program, program.facts(access.path))
+            row = folded(Row(indices, extents), collected, collected.facts(access.path))
             indices, extents = row.indices, row.extents
             self.forms = [enumerator.index(index) for index in indices]
         self.indices, self.extents = indices, extents
@@ -139,7 +143,7 @@ class _Store:
         ]
         ends = [_end(extent) for extent in (*access.tensor.shape, *extents)]
         # Most names of a kernel are parts of its values, of which nothing has to be known.
-        self.names = used_variables(program, [*access.indices, *indices, *ends, *on_path])
+        self.names = used_variables(collected, [*access.indices, *indices, *ends, *on_path])
         self.reversed_dimensions: set[int] = set()
         for d, extent in enumerate(extents):
             self._reverse(
@@ -151,7 +155,7 @@ class _Store:
         form = self.forms[d]
         if form is None or end is None:
             return
-        factors = [factor for v, factor in form.terms.items() if v in self.program.binders]
+        factors = [factor for v, factor in form.terms.items() if v in self.collected.binders]
         if factors and max(factors) < 0:
             self.reversed_dimensions.add(d)
             self.forms[d] = end.plus(Index({}, 1), -1).plus(form, -1)
@@ -202,8 +206,8 @@ class _Store:
         path = self.access.path
         before = {id(frame) for frame in path[:position]}
         after = {id(frame) for frame in path[position:]}
-        facts = Facts.empty(self.program.kernel, self.program.ranges)
-        for name in self.program.names:
+        facts = Facts.empty(self.collected.kernel, self.collected.ranges)
+        for name in self.collected.names:
             if isinstance(name, ir.Let):
                 if name.variable in self.names:
                     facts.enter(name)
@@ -240,7 +244,7 @@ class _Store:
         """
         live: Any = True
         symbolic: list[tuple[int, Expression, bool]] = []
-        names = self.program.conditions()
+        names = self.collected.conditions()
         for position, frame in enumerate(self.access.path):
             if isinstance(frame, Guard):
                 if frame.asserted:
@@ -271,7 +275,7 @@ class _Store:
                 facts, place = self._inside(self._known_at(position)), position
             if facts.prove(condition) is holds:
                 continue
-            if is_dead(self.access.path[:position], condition, holds, self.program):
+            if is_dead(self.access.path[:position], condition, holds, self.collected):
                 return None
             pin = self._pin(condition, holds)
             if pin is None:
@@ -284,7 +288,7 @@ class _Store:
     def _inside(self, facts: Facts) -> Facts:
         """The facts that the index is that of an element, also after divided indices are folded."""
         given = zip(self.access.indices, self.access.tensor.shape, strict=True)
-        whole = folded(Row(self.indices, self.extents), self.program, facts)
+        whole = folded(Row(self.indices, self.extents), self.collected, facts)
         seen = zip(self.indices, self.extents, strict=True)
         for index, extent in (*given, *seen, *zip(whole.indices, whole.extents, strict=True)):
             facts = facts.assume(Binary(">=", index, ir.constant(0)))
@@ -350,7 +354,7 @@ class _Store:
                 if count == 1 or (count is None and self._runs_once(position, first, stop, step)):
                     continue
                 for index in self.indices:
-                    if variable in used_variables(self.program, [index]):
+                    if variable in used_variables(self.collected, [index]):
                         self._unknown(f"index `{spelled(index)}` is not a sum of loop variables")
                 self._unknown(f"it is stored again for each `{variable.name}`")
             if len(users) > 1:

@@ -36,7 +36,14 @@ from taskc.dataclass import dataclass
 from taskc.errors import CompileError, Location
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import GLOBAL, Expression, Tensor, Variable
-from taskc.passes.proofs.accesses import ATOMIC, READ, Access, Guard, Program, used_variables
+from taskc.passes.proofs.accesses import (
+    ATOMIC,
+    READ,
+    Guard,
+    GuardedAccess,
+    KernelAccesses,
+    used_variables,
+)
 from taskc.passes.proofs.boxes import Box, NoBoxError, box_of, contains, corners, enumerated_loops
 from taskc.passes.proofs.enumeration import (
     LIMIT,
@@ -65,7 +72,7 @@ from taskc.passes.proofs.folding import Row, unfolded
 # block goes.
 
 
-def ways(case: Case, program: Program) -> tuple[Case, ...]:
+def ways(case: Case, collected: KernelAccesses) -> tuple[Case, ...]:
     """A case for each way, as if all blocks took it; none if the stores are no such pair."""
     if len(case.stores) != 2:
         return ()
@@ -80,9 +87,9 @@ def ways(case: Case, program: Program) -> tuple[Case, ...]:
     if one.condition is not other.condition or one.holds == other.holds:
         return ()
     grid = next((frame for frame in first.path[:place] if isinstance(frame, ir.Grid)), None)
-    if grid is None or not is_computed_from(grid.variables, one.condition, program):
+    if grid is None or not is_computed_from(grid.variables, one.condition, collected):
         return ()
-    if not all(_stays_in_its_tile(store, grid, program) for store in case.stores):
+    if not all(_stays_in_its_tile(store, grid, collected) for store in case.stores):
         return ()
     return tuple(
         Case((replace(store, path=(*store.path[:place], *store.path[place + 1 :])),), case.known)
@@ -90,8 +97,8 @@ def ways(case: Case, program: Program) -> tuple[Case, ...]:
     )
 
 
-def _stays_in_its_tile(store: Access, grid: ir.Grid, program: Program) -> bool:
-    enumerator = Enumerator(program, "iterations")
+def _stays_in_its_tile(store: GuardedAccess, grid: ir.Grid, collected: KernelAccesses) -> bool:
+    enumerator = Enumerator(collected, "iterations")
     by = dict(zip(grid.variables, grid.by, strict=True))
     for index in store.indices:
         form = enumerator.index(index)
@@ -111,7 +118,7 @@ def _stays_in_its_tile(store: Access, grid: ir.Grid, program: Program) -> bool:
 class Case:
     """The stores that happen if `known` holds; paths have its conditions as assumptions."""
 
-    stores: tuple[Access, ...]
+    stores: tuple[GuardedAccess, ...]
     known: tuple[Guard, ...] = ()
 
     def explained(self, error: CompileError) -> CompileError:
@@ -125,22 +132,22 @@ class Case:
         return CompileError(error.message, error.location, error.hint, (*error.notes, *notes))
 
 
-def cases(case: Case, program: Program) -> Iterator[Case]:
+def cases(case: Case, collected: KernelAccesses) -> Iterator[Case]:
     """The case itself, or the cases that it splits into."""
-    yield from _split(replace(case, stores=_merged(case.stores, program)), program)
+    yield from _split(replace(case, stores=_merged(case.stores, collected)), collected)
 
 
-def _split(case: Case, program: Program) -> Iterator[Case]:
-    for condition in _choices(case.stores, program):
+def _split(case: Case, collected: KernelAccesses) -> Iterator[Case]:
+    for condition in _choices(case.stores, collected):
         for holds in (True, False):
             known = Guard(condition, holds, asserted=True, of_sizes=True)
             stores = tuple(_known(store, known) for store in case.stores if _happens(store, known))
-            yield from _split(Case(stores, (*case.known, known)), program)
+            yield from _split(Case(stores, (*case.known, known)), collected)
         return
     yield case
 
 
-def _choices(stores: tuple[Access, ...], program: Program) -> Iterator[Expression]:
+def _choices(stores: tuple[GuardedAccess, ...], collected: KernelAccesses) -> Iterator[Expression]:
     """The conditions with stores on both sides."""
     sides: dict[int, tuple[Expression, set[bool]]] = {}
     for store in stores:
@@ -148,33 +155,38 @@ def _choices(stores: tuple[Access, ...], program: Program) -> Iterator[Expressio
             if isinstance(frame, Guard) and not frame.asserted:
                 sides.setdefault(id(frame.condition), (frame.condition, set()))[1].add(frame.holds)
     for condition, sides_used in sides.values():
-        if len(sides_used) == 2 and is_computed_from((), condition, program):
+        if len(sides_used) == 2 and is_computed_from((), condition, collected):
             yield condition
 
 
-def _merged(stores: tuple[Access, ...], program: Program) -> tuple[Access, ...]:
+def _merged(
+    stores: tuple[GuardedAccess, ...], collected: KernelAccesses
+) -> tuple[GuardedAccess, ...]:
     """The stores without those on a side of a condition that fills the same boxes as the other side.
 
     Conditions further in come first: what they merge is one store for those around.
     """
-    enumerator = Enumerator(program, "iterations")
-    for condition in reversed(list(_choices(stores, program))):
+    enumerator = Enumerator(collected, "iterations")
+    for condition in reversed(list(_choices(stores, collected))):
         both = [Guard(condition, holds, asserted=True) for holds in (True, False)]
         sides = [
             [_known(store, known) for store in stores if _is_under(store, known)] for known in both
         ]
-        if _fill_the_same(sides[0], sides[1], program, enumerator):
+        if _fill_the_same(sides[0], sides[1], collected, enumerator):
             stores = tuple([_known(s, both[0]) for s in stores if not _is_under(s, both[1])])
     return stores
 
 
 def _fill_the_same(
-    then: list[Access], otherwise: list[Access], program: Program, enumerator: Enumerator
+    then: list[GuardedAccess],
+    otherwise: list[GuardedAccess],
+    collected: KernelAccesses,
+    enumerator: Enumerator,
 ) -> bool:
     """Whether both groups store every element equally often."""
     try:
-        one = [box_of(store, program, enumerator) for store in then]
-        other = [box_of(store, program, enumerator) for store in otherwise]
+        one = [box_of(store, collected, enumerator) for store in then]
+        other = [box_of(store, collected, enumerator) for store in otherwise]
     except NoBoxError:
         return False
     first, second = ([box for box in boxes if box is not None] for boxes in (one, other))
@@ -184,7 +196,7 @@ def _fill_the_same(
     )
 
 
-def _is_under(store: Access, known: Guard) -> bool:
+def _is_under(store: GuardedAccess, known: Guard) -> bool:
     return any(
         isinstance(frame, Guard)
         and frame.condition is known.condition
@@ -193,7 +205,7 @@ def _is_under(store: Access, known: Guard) -> bool:
     )
 
 
-def _happens(store: Access, known: Guard) -> bool:
+def _happens(store: GuardedAccess, known: Guard) -> bool:
     return not any(
         isinstance(frame, Guard)
         and frame.condition is known.condition
@@ -202,7 +214,7 @@ def _happens(store: Access, known: Guard) -> bool:
     )
 
 
-def _known(store: Access, known: Guard) -> Access:
+def _known(store: GuardedAccess, known: Guard) -> GuardedAccess:
     path = tuple(
         known if isinstance(frame, Guard) and frame.condition is known.condition else frame
         for frame in store.path
@@ -211,14 +223,14 @@ def _known(store: Access, known: Guard) -> Access:
 
 
 def is_computed_from(
-    variables: tuple[Variable, ...], condition: Expression, program: Program
+    variables: tuple[Variable, ...], condition: Expression, collected: KernelAccesses
 ) -> bool:
     """Whether it depends only on these, on sizes and on scalars."""
-    allowed = {*program.kernel.parameters, *program.kernel.dimensions, *variables}
-    used = used_variables(program, [condition])
-    values = [condition, *(program.lets[v] for v in used if v in program.lets)]
+    allowed = {*collected.kernel.parameters, *collected.kernel.dimensions, *variables}
+    used = used_variables(collected, [condition])
+    values = [condition, *(collected.lets[v] for v in used if v in collected.lets)]
     reads = any(map(reads_memory, values))
-    return not reads and all(v in allowed or v in program.lets for v in used)
+    return not reads and all(v in allowed or v in collected.lets for v in used)
 
 
 HINT = "a parameter that is updated in place or scattered into is declared tc.inout[...]"
@@ -231,66 +243,68 @@ ON_HINT = (
 )
 
 
-def coverage_findings(program: Program) -> Iterator[CompileError]:
-    for parameter in program.kernel.parameters:
+def coverage_findings(collected: KernelAccesses) -> Iterator[CompileError]:
+    for parameter in collected.kernel.parameters:
         if isinstance(parameter, Tensor) and parameter.scope == GLOBAL and parameter.role == "out":
-            error = _output(parameter, program)
+            error = _output(parameter, collected)
             if error is not None:
                 yield error
 
 
-def _output(tensor: Tensor, program: Program) -> CompileError | None:
-    stores = [access for access in program.on(tensor) if access.kind != READ]
+def _output(tensor: Tensor, collected: KernelAccesses) -> CompileError | None:
+    stores = [access for access in collected.on(tensor) if access.kind != READ]
     for store in stores:
         if store.kind == ATOMIC:
             text = f"`{tensor.name}` is tc.out, whose elements are stored once; this updates them"
             return CompileError(text, store.loc, hint=HINT)
     if 0 in tensor.shape:
         return None
-    for number, case in enumerate(cases(Case(tuple(_complementary(stores))), program)):
+    for number, case in enumerate(cases(Case(tuple(_complementary(stores))), collected)):
         if number == _MOST_CASES:
             reason = f"conditions choose between its stores in more than {_MOST_CASES} ways"
             return _unproved(tensor, stores[-1].loc, reason)
-        error = _case(tensor, list(case.stores), program)
+        error = _case(tensor, list(case.stores), collected)
         if error is None:
             continue
-        apart = ways(case, program)
-        if not apart or any(_case(tensor, list(way.stores), program) for way in apart):
+        apart = ways(case, collected)
+        if not apart or any(_case(tensor, list(way.stores), collected) for way in apart):
             return case.explained(error)
     return None
 
 
-def _case(tensor: Tensor, stores: list[Access], program: Program) -> CompileError | None:
+def _case(
+    tensor: Tensor, stores: list[GuardedAccess], collected: KernelAccesses
+) -> CompileError | None:
     if not stores:
-        loc = tensor.loc if tensor.loc.line else program.kernel.loc
+        loc = tensor.loc if tensor.loc.line else collected.kernel.loc
         return CompileError(f"`{tensor.name}` is never stored", loc, hint=HINT)
-    problem = _by_structure(tensor, stores, program)
+    problem = _by_structure(tensor, stores, collected)
     if problem is None:
         return None
-    rows = unfolded(stores, program)
+    rows = unfolded(stores, collected)
     if rows is not None:
-        precise = _by_structure(tensor, stores, program, rows)
+        precise = _by_structure(tensor, stores, collected, rows)
         if precise is None:
             return None
         if len(tensor.shape) == 1 and all(isinstance(n, int) for n in rows[0].extents[1:]):
             problem = precise
-    counted = _by_enumeration(tensor, stores, program)
-    if isinstance(counted, CompileError) or (counted is None and _are_short(stores, program)):
+    counted = _by_enumeration(tensor, stores, collected)
+    if isinstance(counted, CompileError) or (counted is None and _are_short(stores, collected)):
         return counted
     return problem
 
 
-def _are_short(stores: list[Access], program: Program) -> bool:
+def _are_short(stores: list[GuardedAccess], collected: KernelAccesses) -> bool:
     frames = [frame for store in stores for frame in store.path]
     if any(isinstance(frame, ir.Grid) for frame in frames):
         return False
     loops = [frame.variable for frame in frames if isinstance(frame, (ir.For, ir.Pipeline))]
-    return is_short(program, loops)
+    return is_short(collected, loops)
 
 
-def _complementary(stores: list[Access]) -> list[Access]:
+def _complementary(stores: list[GuardedAccess]) -> list[GuardedAccess]:
     """Merge stores of one element under a condition and under its negation."""
-    apart: dict[int, list[Access]] = {}  # by the length of the path
+    apart: dict[int, list[GuardedAccess]] = {}  # by the length of the path
     waiting = deque(stores)
     while waiting:
         store = waiting.popleft()
@@ -307,7 +321,7 @@ def _complementary(stores: list[Access]) -> list[Access]:
     return sorted(chain(*apart.values()), key=lambda store: store.order)
 
 
-def _joined(first: Access, second: Access) -> Access | None:
+def _joined(first: GuardedAccess, second: GuardedAccess) -> GuardedAccess | None:
     if len(first.path) != len(second.path) or first.indices != second.indices:
         return None
     different = None
@@ -331,15 +345,18 @@ def _joined(first: Access, second: Access) -> Access | None:
 
 
 def _by_structure(
-    tensor: Tensor, stores: list[Access], program: Program, rows: list[Row] | None = None
+    tensor: Tensor,
+    stores: list[GuardedAccess],
+    collected: KernelAccesses,
+    rows: list[Row] | None = None,
 ) -> CompileError | None:
     """The error, if the tensor is indexed by each store's row of indices and extents."""
-    enumerator = Enumerator(program, "iterations")
-    boxes: list[tuple[Box, Access]] = []
+    enumerator = Enumerator(collected, "iterations")
+    boxes: list[tuple[Box, GuardedAccess]] = []
     extents = tensor.shape if rows is None else rows[0].extents
     for number, store in enumerate(stores):
         try:
-            box = box_of(store, program, enumerator, None if rows is None else rows[number])
+            box = box_of(store, collected, enumerator, None if rows is None else rows[number])
         except NoBoxError as error:
             return _unproved(tensor, store.loc, error.reason)
         if box is not None:
@@ -405,7 +422,7 @@ def _unproved(tensor: Tensor, loc: Location, reason: str) -> CompileError:
 class _Executions:
     """All executions of one store: the number of each one's element, and the way back."""
 
-    store: Access
+    store: GuardedAccess
     enumerator: Enumerator
     elements: Array
     chosen: Array
@@ -416,7 +433,7 @@ class _Executions:
 
 
 def _by_enumeration(
-    tensor: Tensor, stores: list[Access], program: Program
+    tensor: Tensor, stores: list[GuardedAccess], collected: KernelAccesses
 ) -> CompileError | bool | None:
     """None if every element is stored once, else the error; False if that is open."""
     extents = [e.value if isinstance(e, ir.Constant) else e for e in tensor.shape]
@@ -428,7 +445,7 @@ def _by_enumeration(
     everything = []
     budget = LIMIT
     for store in stores:
-        executions = _executions(store, shape, program, budget)
+        executions = _executions(store, shape, collected, budget)
         if executions is None:
             return False
         budget -= int(np.prod(executions.shape))
@@ -446,7 +463,7 @@ def _by_enumeration(
 
 
 def _executions(
-    store: Access, shape: tuple[int, ...], program: Program, budget: int
+    store: GuardedAccess, shape: tuple[int, ...], collected: KernelAccesses, budget: int
 ) -> _Executions | None:
     variables: list[Variable] = []
     for frame in store.path:
@@ -459,10 +476,10 @@ def _executions(
                 return None
             case _:
                 pass  # the enumerator evaluates it
-    ranges = all_blocks(program, variables)
+    ranges = all_blocks(collected, variables)
     if ranges is None:
         return None
-    enumerator = Enumerator(program, "unrolled", ranges)
+    enumerator = Enumerator(collected, "unrolled", ranges)
     forms = [enumerator.index(index) for index in store.indices]
     live = enumerator.path(store.path, stores=True)
     if live.must is not live.may or any(form is None or form.terms for form in forms):

@@ -34,7 +34,14 @@ from taskc.ir.code_size import length
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import Expression, Tensor, Variable
 from taskc.ir.printer import expression_text
-from taskc.passes.proofs.accesses import Access, Frame, Guard, Path, Program, tensors_read
+from taskc.passes.proofs.accesses import (
+    Frame,
+    Guard,
+    GuardedAccess,
+    KernelAccesses,
+    Path,
+    tensors_read,
+)
 
 Mode = Literal["phase", "iterations", "unrolled"]
 
@@ -71,17 +78,19 @@ def along(values: Array, axis: int) -> Array:
     return np.reshape(values, values.shape + (1,) * axis)
 
 
-def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable, Any] | None:
+def all_blocks(
+    collected: KernelAccesses, variables: Iterable[Variable]
+) -> dict[Variable, Any] | None:
     """Every value of the block-wide loop variables among these, each along its axis.
 
     None where one of them has no constant range. See `is_short` for what may be concluded from them.
     """
     values: dict[Variable, Any] = {}
     for variable in variables:
-        binder = program.binders.get(variable)
+        binder = collected.binders.get(variable)
         if binder is None or not binder.shared:
             continue
-        block_values = block_range(program, variable)
+        block_values = block_range(collected, variable)
         if block_values is None or length(block_values) > LIMIT:
             return None
         numbers = np.arange(
@@ -91,22 +100,22 @@ def all_blocks(program: Program, variables: Iterable[Variable]) -> dict[Variable
     return values
 
 
-def is_short(program: Program, variables: Iterable[Variable]) -> bool:
+def is_short(collected: KernelAccesses, variables: Iterable[Variable]) -> bool:
     """Whether no variable among these is of the grid, or of a long loop, so that a property of all their values counts
     as proved.
     """
     for variable in variables:
-        block_values = block_range(program, variable)
+        block_values = block_range(collected, variable)
         if block_values is not None and (
-            isinstance(program.binders[variable].loop, ir.Grid) or length(block_values) > STEPS
+            isinstance(collected.binders[variable].loop, ir.Grid) or length(block_values) > STEPS
         ):
             return False
     return True
 
 
-def block_range(program: Program, variable: Variable) -> range | None:
+def block_range(collected: KernelAccesses, variable: Variable) -> range | None:
     """The values of a block-wide loop's variable, if they are constant."""
-    binder = program.binders.get(variable)
+    binder = collected.binders.get(variable)
     if binder is None or not binder.shared:
         return None
     match binder.loop:
@@ -122,7 +131,7 @@ def block_range(program: Program, variable: Variable) -> range | None:
 
 
 class Enumerator:
-    """Evaluates expressions of one program.
+    """Evaluates expressions of one kernel.
 
     mode   "phase": within one phase; the variable of a loop of unknown length inside a mapping loop
            is unknown, since two workers may be at different iterations of it
@@ -140,14 +149,14 @@ class Enumerator:
 
     def __init__(
         self,
-        program: Program,
+        collected: KernelAccesses,
         mode: Mode,
         fixed: Dictionary[Variable, Any] | None = None,
         role: ir.Role | None = None,
         cells: Dictionary[Tensor, int] | None = None,
         steps: int = STEPS,
     ) -> None:
-        self.program = program
+        self.collected = collected
         self.steps = steps
         self.cells = cells or {}
         self.mode = mode
@@ -157,9 +166,9 @@ class Enumerator:
         self.variables: dict[Variable, Index | None] = {}
         for variable, value in (fixed or {}).items():
             self.variables[variable] = Index({}, value)
-        self.workers = np.arange(program.kernel.workers if role is None else role.workers)
+        self.workers = np.arange(collected.kernel.workers if role is None else role.workers)
         first = 0 if role is None else role.first
-        self.variables.setdefault(program.kernel.worker, Index({}, self.workers + first))
+        self.variables.setdefault(collected.kernel.worker, Index({}, self.workers + first))
 
     def index(self, node: Expression) -> Index | None:
         """The value of an integer expression; None if unknown."""
@@ -171,12 +180,12 @@ class Enumerator:
     # Values of the leaves of expressions.
 
     def named(self, condition: Variable) -> Expression | None:
-        return self.program.lets.get(condition)
+        return self.collected.lets.get(condition)
 
     def read(self, read: ir.Read) -> Index | None:
         if read.tensor in self.cells:
             return Index({}, self.cells[read.tensor])
-        if read.tensor in self.program.written or read.tensor.scope == ir.TILE:
+        if read.tensor in self.collected.written or read.tensor.scope == ir.TILE:
             return None
         indices = [self.index(index) for index in read.indices]
         is_uniform = all(index is not None and index.is_uniform for index in indices)
@@ -185,7 +194,7 @@ class Enumerator:
     def divisor(self, atom: Expression) -> int:
         if not isinstance(atom, Variable):
             return 1
-        binder = self.program.binders.get(atom)
+        binder = self.collected.binders.get(atom)
         if binder is None:
             return atom.multiple
         match binder.loop:
@@ -203,8 +212,8 @@ class Enumerator:
         return self.variables[variable]
 
     def _variable(self, variable: Variable) -> Index | None:
-        if variable in self.program.lets:
-            value, shared = self.program.lets[variable], variable not in self.program.private
+        if variable in self.collected.lets:
+            value, shared = self.collected.lets[variable], variable not in self.collected.private
             form = self.index(value) if variable.dtype.is_integer else None
             if shared and self._reads_cells(value):
                 form = None  # it was read before the phase
@@ -212,12 +221,12 @@ class Enumerator:
                 # A cell may change after the Let has read it.
                 return Index({variable: 1}, 0) if shared else None
             return form
-        if variable in self.program.results:
+        if variable in self.collected.results:
             return None
-        binder = self.program.binders.get(variable)
+        binder = self.collected.binders.get(variable)
         if binder is None:
             return Index({variable: 1}, 0)
-        values = block_range(self.program, variable)
+        values = block_range(self.collected, variable)
         if values is not None and length(values) == 1:
             return Index({}, values[0])
         match binder.loop:
@@ -238,7 +247,7 @@ class Enumerator:
         return None
 
     def _each(self, each: ir.Each, position: int) -> Index | None:
-        axis = self.program.axis(each)
+        axis = self.collected.axis(each)
         number = self._worker_of(each)
         if number is None:
             return None
@@ -283,7 +292,7 @@ class Enumerator:
         number = self._worker_of(each)
         if number is None:
             return UNKNOWN
-        axis = self.program.axis(each)
+        axis = self.collected.axis(each)
         valid = _spread(task_arrays(each.mapping)[1], number, axis)
         if stores:
             valid = valid & _spread(first_owners(each.mapping), number, axis)
@@ -321,7 +330,7 @@ class Enumerator:
         """Whether the value dates from before the phase, when cells had other values."""
         if not self.cells:
             return False
-        return not self.cells.keys().isdisjoint(tensors_read(node, self.program.lets))
+        return not self.cells.keys().isdisjoint(tensors_read(node, self.collected.lets))
 
 
 def _spread(values: Array | bool, number: Any, axis: int) -> Any:
@@ -404,12 +413,12 @@ def index_text(form: Index, position: Sequence[int]) -> str:
 _ATOMIC = {"+": "add", "min": "min", "max": "max", "&": "and", "|": "or", "^": "xor"}
 
 
-def scatter_hint(access: Access, program: Program) -> str | None:
+def scatter_hint(access: GuardedAccess, collected: KernelAccesses) -> str | None:
     """A hint that names the atomic to use, for a store whose index is read from memory."""
     store = access.statement
     if not isinstance(store, ir.Store):
         return None
-    read = [tensor for index in access.indices for tensor in tensors_read(index, program.lets)]
+    read = [tensor for index in access.indices for tensor in tensors_read(index, collected.lets)]
     if all(tensor.scope == ir.LOCAL for tensor in read):
         return None
     # An index is widened implicitly.

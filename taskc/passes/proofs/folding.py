@@ -27,7 +27,7 @@ from taskc.dataclass import dataclass
 from taskc.ir import nodes as ir
 from taskc.ir.build import multiply
 from taskc.ir.nodes import Binary, Constant, Expression, Unary, Variable
-from taskc.passes.proofs.accesses import Access, Program, used_variables
+from taskc.passes.proofs.accesses import GuardedAccess, KernelAccesses, used_variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ def is_opaque(form: Index | None) -> bool:
     return form is None or any(not isinstance(atom, Variable) for atom in form.terms)
 
 
-def folded(row: Row, program: Program, facts: Facts) -> Row:
+def folded(row: Row, collected: KernelAccesses, facts: Facts) -> Row:
     """Fold all possible dimensions, from the last one on, neighbouring ones first."""
-    parts = [_whole(resolved(index, program), program, facts) for index in row.indices]
+    parts = [_whole(resolved(index, collected), collected, facts) for index in row.indices]
     sizes = [ir.constant(extent) if isinstance(extent, int) else extent for extent in row.extents]
     joined: list[tuple[int, ...]] = [(d,) for d in range(len(sizes))]
 
     def fold(slow: int, fast: int) -> bool:
-        whole = _undivided(parts[slow], parts[fast], sizes[fast], program, facts)
+        whole = _undivided(parts[slow], parts[fast], sizes[fast], collected, facts)
         if whole is None:
             return False
         parts[slow], sizes[slow] = whole, Binary("*", sizes[slow], sizes[fast])
@@ -71,11 +71,13 @@ def folded(row: Row, program: Program, facts: Facts) -> Row:
     return Row(tuple(parts), tuple(extents), tuple(joined))  # type: ignore[arg-type]
 
 
-def folded_alike(accesses: list[Access], program: Program) -> list[Access] | None:
+def folded_alike(
+    accesses: list[GuardedAccess], collected: KernelAccesses
+) -> list[GuardedAccess] | None:
     """Accesses to one tensor, with the same dimensions folded in each."""
     first = accesses[0].tensor
     rows = [
-        folded(Row(access.indices, first.shape), program, program.facts(access.path))
+        folded(Row(access.indices, first.shape), collected, collected.facts(access.path))
         for access in accesses
     ]
     if len({row.joined for row in rows}) != 1 or len(rows[0].joined) == len(first.shape):
@@ -86,7 +88,7 @@ def folded_alike(accesses: list[Access], program: Program) -> list[Access] | Non
 
 
 def _undivided(
-    slow: Expression, fast: Expression, size: Expression, program: Program, facts: Facts
+    slow: Expression, fast: Expression, size: Expression, collected: KernelAccesses, facts: Facts
 ) -> Expression | None:
     """x for x // n and x % n; also x // n for x // (n * m) and x // n % m."""
     if not (isinstance(slow, Binary) and isinstance(fast, Binary)):
@@ -95,7 +97,7 @@ def _undivided(
         fast.right, size
     ) != 0:
         return None
-    whole = resolved(fast.left, program)
+    whole = resolved(fast.left, collected)
     if (
         facts.constant_difference(slow.left, whole) == 0
         and facts.constant_difference(slow.right, size) == 0
@@ -111,7 +113,7 @@ def _undivided(
     return None
 
 
-def _whole(index: Expression, program: Program, facts: Facts) -> Expression:
+def _whole(index: Expression, collected: KernelAccesses, facts: Facts) -> Expression:
     """x for x % n, and 0 for x // n, if x is known to be less than n."""
     if not isinstance(index, Binary) or index.operator not in ("//", "%"):
         return index
@@ -119,14 +121,14 @@ def _whole(index: Expression, program: Program, facts: Facts) -> Expression:
     if facts.prove(Binary(">=", index.left, ir.constant(0))) and facts.prove(below):
         if index.operator == "//":
             return ir.constant(0)
-        return _whole(resolved(index.left, program), program, facts)
+        return _whole(resolved(index.left, collected), collected, facts)
     return index
 
 
-def resolved(index: Expression, program: Program) -> Expression:
+def resolved(index: Expression, collected: KernelAccesses) -> Expression:
     """The definition of a name."""
-    while isinstance(index, Variable) and index in program.lets:
-        index = program.lets[index]
+    while isinstance(index, Variable) and index in collected.lets:
+        index = collected.lets[index]
     return index
 
 
@@ -142,16 +144,16 @@ def resolved(index: Expression, program: Program) -> Expression:
 T = TypeVar("T")
 
 
-def unfolded(accesses: list[Access], program: Program) -> list[Row] | None:
+def unfolded(accesses: list[GuardedAccess], collected: KernelAccesses) -> list[Row] | None:
     """The indices of accesses to one tensor, with dimensions split in the same way."""
     shape = accesses[0].tensor.shape
-    facts = [program.facts(access.path) for access in accesses]
+    facts = [collected.facts(access.path) for access in accesses]
     rows = [Row(access.indices, shape) for access in accesses]
     d, is_new = 0, False
     while d < len(rows[0].extents):
-        for divisor, whole in _divisors(rows, d, program):
+        for divisor, whole in _divisors(rows, d, collected):
             parts = [
-                _parts(row.indices[d], divisor, program, known)
+                _parts(row.indices[d], divisor, collected, known)
                 for row, known in zip(rows, facts, strict=True)
             ]
             if all(part is not None for part in parts):
@@ -168,8 +170,10 @@ def unfolded(accesses: list[Access], program: Program) -> list[Row] | None:
     return rows if is_new else None
 
 
-def unfolded_alike(accesses: list[Access], program: Program) -> list[Access] | None:
-    rows = unfolded(accesses, program)
+def unfolded_alike(
+    accesses: list[GuardedAccess], collected: KernelAccesses
+) -> list[GuardedAccess] | None:
+    rows = unfolded(accesses, collected)
     if rows is None:
         return None
     return [
@@ -178,17 +182,17 @@ def unfolded_alike(accesses: list[Access], program: Program) -> list[Access] | N
 
 
 def _divisors(
-    rows: list[Row], d: int, program: Program
+    rows: list[Row], d: int, collected: KernelAccesses
 ) -> Iterator[tuple[Expression, int | Expression]]:
     """The divisor and the quotient's extent for splitting an index: two factors of the extent, a step that all indices
     have, or a part of the extent that sets two indices apart.
     """
     extent = rows[0].extents[d]
-    factors = [] if isinstance(extent, int) else list(_factors(extent, program))
+    factors = [] if isinstance(extent, int) else list(_factors(extent, collected))
     for position, factor in reversed(list(enumerate(factors))):
         if len(factors) > 1:
             yield factor, _plain(_product(factors[:position] + factors[position + 1 :]))
-    step = gcd(*(_step(row.indices[d], program) for row in rows))
+    step = gcd(*(_step(row.indices[d], collected) for row in rows))
     if step > 1 and extent != step:
         if isinstance(extent, int):
             yield ir.constant(step), -(-extent // step)
@@ -198,45 +202,45 @@ def _divisors(
     if isinstance(extent, int):
         # A factor of an addend, if it divides the extent: n for row * n + col.
         candidates = {
-            number for number in _numbers(rows[0].indices[d], program) if number <= extent
+            number for number in _numbers(rows[0].indices[d], collected) if number <= extent
         }
         yield from ((ir.constant(n), extent // n) for n in sorted(candidates) if extent % n == 0)
         return
-    sizes = Facts.empty(program.kernel)
-    for addend in [addend for row in rows for addend, _ in _addends(row.indices[d], program)]:
-        if used_variables(program, [addend]) <= set(program.kernel.dimensions):
+    sizes = Facts.empty(collected.kernel)
+    for addend in [addend for row in rows for addend, _ in _addends(row.indices[d], collected)]:
+        if used_variables(collected, [addend]) <= set(collected.kernel.dimensions):
             for count in range(2, len(rows) + 1):
                 parts = Binary("*", ir.constant(count), addend)
                 if sizes.prove(Binary("==", parts, extent)):
                     yield addend, count
 
 
-def _numbers(index: Expression, program: Program) -> Iterator[int]:
+def _numbers(index: Expression, collected: KernelAccesses) -> Iterator[int]:
     """The factors of addends."""
-    for addend, _ in _addends(index, program):
+    for addend, _ in _addends(index, collected):
         if not isinstance(addend, Constant):
-            factors = _factors(addend, program)
+            factors = _factors(addend, collected)
             yield from (int(f.value) for f in factors if isinstance(f, Constant) and f.value > 1)
 
 
-def _step(index: Expression, program: Program) -> int:
+def _step(index: Expression, collected: KernelAccesses) -> int:
     """A number that divides an index without its constant part."""
     step = 0
-    for addend, _ in _addends(index, program):
+    for addend, _ in _addends(index, collected):
         if not isinstance(addend, Constant):
-            numbers = [f.value for f in _factors(addend, program) if isinstance(f, Constant)]
+            numbers = [f.value for f in _factors(addend, collected) if isinstance(f, Constant)]
             step = gcd(step, int(numbers[0]) if numbers else 1)
     return step
 
 
 def _parts(
-    index: Expression, divisor: Expression, program: Program, facts: Facts
+    index: Expression, divisor: Expression, collected: KernelAccesses, facts: Facts
 ) -> tuple[Expression, Expression] | None:
     """(q, r) with index == q * divisor + r, 0 <= r < divisor."""
     whole: list[tuple[Expression, bool]] = []
     rest: list[tuple[Expression, bool]] = []
-    for addend, negative in _addends(index, program):
-        quotient = _quotient(addend, divisor, program, facts)
+    for addend, negative in _addends(index, collected):
+        quotient = _quotient(addend, divisor, collected, facts)
         if quotient is None:
             rest.append((addend, negative))
         else:
@@ -250,9 +254,9 @@ def _parts(
 
 
 def _quotient(
-    addend: Expression, divisor: Expression, program: Program, facts: Facts
+    addend: Expression, divisor: Expression, collected: KernelAccesses, facts: Facts
 ) -> Expression | None:
-    factors = list(_factors(addend, program))
+    factors = list(_factors(addend, collected))
     for position, factor in enumerate(factors):
         others = factors[:position] + factors[position + 1 :]
         if isinstance(factor, Constant) and isinstance(divisor, Constant):
@@ -264,17 +268,17 @@ def _quotient(
     return None
 
 
-def _addends(node: Expression, program: Program) -> list[tuple[Expression, bool]]:
+def _addends(node: Expression, collected: KernelAccesses) -> list[tuple[Expression, bool]]:
     """The addends of a sum, and whether each is subtracted."""
-    terms = addends(node, program.lets, opens=lambda inner: False)
+    terms = addends(node, collected.lets, opens=lambda inner: False)
     return [(multiply(term, abs(times)), times < 0) for term, times in terms]
 
 
-def _factors(node: Expression, program: Program) -> Iterator[Expression]:
-    node = resolved(node, program)
+def _factors(node: Expression, collected: KernelAccesses) -> Iterator[Expression]:
+    node = resolved(node, collected)
     if isinstance(node, Binary) and node.operator == "*":
-        yield from _factors(node.left, program)
-        yield from _factors(node.right, program)
+        yield from _factors(node.left, collected)
+        yield from _factors(node.right, collected)
     else:
         yield node
 

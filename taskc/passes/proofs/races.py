@@ -31,10 +31,10 @@ from taskc.ir.nodes import GLOBAL, SHARED, Expression, Tensor, Variable
 from taskc.passes.proofs.accesses import (
     ATOMIC,
     WRITE,
-    Access,
     Guard,
+    GuardedAccess,
+    KernelAccesses,
     Phase,
-    Program,
     tensors_read,
     used_variables,
 )
@@ -58,13 +58,13 @@ HINT = "give each element to one worker, use tc.atomic_add and its like, or end 
 TRIED_VALUES = 256  # of block-wide loop variables
 
 
-def race_findings(program: Program) -> Iterator[CompileError]:
-    yield from _atomics(program)
-    phases: dict[int, list[Access]] = {}
-    for access in program.accesses:
+def race_findings(collected: KernelAccesses) -> Iterator[CompileError]:
+    yield from _atomics(collected)
+    phases: dict[int, list[GuardedAccess]] = {}
+    for access in collected.accesses:
         if access.phase is not None and access.tensor.scope in (SHARED, GLOBAL):
             phases.setdefault(id(access.phase), []).append(access)
-    enumerator = Enumerator(program, "phase")
+    enumerator = Enumerator(collected, "phase")
     for accesses in phases.values():
         tensors = {id(access.tensor): access.tensor for access in accesses if access.kind == WRITE}
         for tensor in tensors.values():
@@ -72,11 +72,11 @@ def race_findings(program: Program) -> Iterator[CompileError]:
             error = _phase(touching, enumerator)
             if error is not None:
                 yield error
-    yield from block_findings(program)
+    yield from block_findings(collected)
 
 
-def _atomics(program: Program) -> Iterator[CompileError]:
-    for access in program.accesses:
+def _atomics(collected: KernelAccesses) -> Iterator[CompileError]:
+    for access in collected.accesses:
         if access.kind != ATOMIC or access.tensor.scope not in (SHARED, GLOBAL):
             continue
         loops = [frame for frame in access.path if isinstance(frame, ir.Each)]
@@ -88,9 +88,9 @@ def _atomics(program: Program) -> Iterator[CompileError]:
                 access.loc,
                 hint="loop over a mapping without replicas",
             )
-        elif not loops and program.kernel.workers > 1:
+        elif not loops and collected.kernel.workers > 1:
             yield CompileError(
-                f"all {program.kernel.workers} workers would update `{access.tensor.name}`:"
+                f"all {collected.kernel.workers} workers would update `{access.tensor.name}`:"
                 " this atomic is in no mapping loop",
                 access.loc,
                 hint="loop over a mapping whose tasks say who does it",
@@ -101,7 +101,7 @@ def _atomics(program: Program) -> Iterator[CompileError]:
 class _Touch:
     """An access with its indices, and its agents: workers, or the tasks of a Move."""
 
-    access: Access
+    access: GuardedAccess
     forms: tuple[Index | None, ...]
     agents: Array
     must: Any
@@ -119,18 +119,18 @@ class _Meeting:
     definite: bool
 
 
-def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | None:
+def _phase(accesses: list[GuardedAccess], enumerator: Enumerator) -> CompileError | None:
     """Check one phase and one tensor."""
     meeting = _search(accesses, enumerator)
     if meeting is not None and not meeting.definite:
         for alike in (folded_alike, unfolded_alike):
-            changed = alike(accesses, enumerator.program)
+            changed = alike(accesses, enumerator.collected)
             if changed is not None and _search(changed, enumerator) is None:
                 return None
     if meeting is None:
         return None
     if not meeting.definite:
-        tried = _try_values(accesses, enumerator.program)
+        tried = _try_values(accesses, enumerator.collected)
         if tried is None:
             return None
         if isinstance(tried, tuple):
@@ -138,7 +138,7 @@ def _phase(accesses: list[Access], enumerator: Enumerator) -> CompileError | Non
     return _report(meeting, enumerator)
 
 
-def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
+def _search(accesses: list[GuardedAccess], enumerator: Enumerator) -> _Meeting | None:
     """Two accesses that meet, or may meet: a definite meeting if there is one."""
     possible = None
     touches = [_touch(access, enumerator) for access in accesses]
@@ -157,16 +157,16 @@ def _search(accesses: list[Access], enumerator: Enumerator) -> _Meeting | None:
             if possible is None and meeting is not None:
                 phase = second.access.phase
                 assert phase is not None
-                if not kept_apart(first.access, second.access, enumerator.program, phase):
+                if not kept_apart(first.access, second.access, enumerator.collected, phase):
                     possible = meeting
     return possible
 
 
-def _touch(access: Access, enumerator: Enumerator) -> _Touch:
+def _touch(access: GuardedAccess, enumerator: Enumerator) -> _Touch:
     forms = tuple(enumerator.index(index) for index in access.indices)
     phase = access.phase
     if isinstance(phase, ir.Move):
-        axis = enumerator.program.axis(phase)
+        axis = enumerator.collected.axis(phase)
         agents = along(np.arange(prod(phase.shape)), axis)
     else:
         agents = enumerator.workers
@@ -241,7 +241,7 @@ def _flat(agents: Array, key: Array, live: Any) -> Any:
 
 
 def _try_values(
-    accesses: list[Access], program: Program
+    accesses: list[GuardedAccess], collected: KernelAccesses
 ) -> tuple[_Meeting, Enumerator] | bool | None:
     """Try each value of the block-wide loop variables.
 
@@ -249,14 +249,14 @@ def _try_values(
     """
     nodes = [index for access in accesses for index in access.indices]
     guards = [f.condition for a in accesses for f in a.path if isinstance(f, Guard)]
-    variables = _loop_variables(program, used_variables(program, nodes))
-    ranges = all_blocks(program, variables)
-    cells = _cell_values(program, nodes)
+    variables = _loop_variables(collected, used_variables(collected, nodes))
+    ranges = all_blocks(collected, variables)
+    cells = _cell_values(collected, nodes)
     if ranges is None or not (ranges or cells):
         return False
-    guard_variables = _loop_variables(program, used_variables(program, guards)) - variables
+    guard_variables = _loop_variables(collected, used_variables(collected, guards)) - variables
     for variable in guard_variables:
-        ranges |= all_blocks(program, [variable]) or {}
+        ranges |= all_blocks(collected, [variable]) or {}
     choices = [values.ravel().tolist() for values in ranges.values()]
     choices += [list(numbers) for numbers in cells.values()]
     if prod(map(len, choices)) > TRIED_VALUES:
@@ -264,7 +264,7 @@ def _try_values(
     for values in product(*choices):
         fixed = dict(zip(ranges, values[: len(ranges)], strict=True))
         held = dict(zip(cells, values[len(ranges) :], strict=True))
-        enumerator = Enumerator(program, "phase", fixed, cells=held)
+        enumerator = Enumerator(collected, "phase", fixed, cells=held)
         meeting = _search(accesses, enumerator)
         if meeting is not None:
             # A cell may never have this very value.
@@ -272,21 +272,21 @@ def _try_values(
     return None
 
 
-def _cell_values(program: Program, nodes: Iterable[Expression]) -> dict[Tensor, range]:
+def _cell_values(collected: KernelAccesses, nodes: Iterable[Expression]) -> dict[Tensor, range]:
     """The values of the block-wide cells that expressions read, for cells with few values."""
-    read = {tensor: None for node in nodes for tensor in tensors_read(node, program.lets)}
+    read = {tensor: None for node in nodes for tensor in tensors_read(node, collected.lets)}
     result = {}
     for tensor in read:
-        low, high = program.ranges.get(tensor, EVERYTHING)
-        is_within = any(isinstance(f, (ir.Each, ir.Move)) for f in program.homes.get(tensor, ()))
-        is_held = tensor not in program.written and not is_within and not tensor.shape
+        low, high = collected.ranges.get(tensor, EVERYTHING)
+        is_within = any(isinstance(f, (ir.Each, ir.Move)) for f in collected.homes.get(tensor, ()))
+        is_held = tensor not in collected.written and not is_within and not tensor.shape
         if is_held and low is not None and high is not None and high - low < TRIED_VALUES:
             result[tensor] = range(low, high + 1)
     return result
 
 
-def _loop_variables(program: Program, variables: set[Variable]) -> set[Variable]:
-    return {v for v in variables if v in program.binders and program.binders[v].shared}
+def _loop_variables(collected: KernelAccesses, variables: set[Variable]) -> set[Variable]:
+    return {v for v in variables if v in collected.binders and collected.binders[v].shared}
 
 
 def _report(meeting: _Meeting, enumerator: Enumerator) -> CompileError:
@@ -304,7 +304,7 @@ def _report(meeting: _Meeting, enumerator: Enumerator) -> CompileError:
             f"can't prove that {what} never meet at one element of `{tensor.name}`,"
             f" which this {late.access.verb}",
             late.access.loc,
-            hint=scatter_hint(late.access, enumerator.program) or HINT,
+            hint=scatter_hint(late.access, enumerator.collected) or HINT,
             notes=notes,
         )
     forms = [form for form in late.forms if form is not None]

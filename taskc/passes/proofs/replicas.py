@@ -25,13 +25,21 @@ from taskc.ir import nodes as ir
 from taskc.ir.mapping import Mapping
 from taskc.ir.nodes import LOCAL, TILE, Expression, Tensor, Variable
 from taskc.ir.rewrite import expressions
-from taskc.passes.proofs.accesses import ATOMIC, WRITE, Access, Guard, Path, Phase, Program
+from taskc.passes.proofs.accesses import (
+    ATOMIC,
+    WRITE,
+    Guard,
+    GuardedAccess,
+    KernelAccesses,
+    Path,
+    Phase,
+)
 from taskc.passes.proofs.enumeration import Enumerator, element, task_text
 
 HINT = "combine the values of several workers with tc.reduce"
 
 
-def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | None:
+def replica_findings(access: GuardedAccess, enumerator: Enumerator) -> CompileError | None:
     """Check a store to a tile in a mapping loop, whose ownership is proved already."""
     owners = access.tensor.owners
     if owners is None or not owners.is_replicated or access.phase is None:
@@ -41,13 +49,13 @@ def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | N
         return CompileError(f"`{name}` is replicated: no atomic can update all copies", access.loc)
     statement = access.statement
     assert isinstance(statement, ir.Store)
-    program = enumerator.program
+    collected = enumerator.collected
     loops = [frame for frame in access.path if isinstance(frame, ir.Each)]
-    dependencies = _Dependencies(program, loops, access.phase)
+    dependencies = _Dependencies(collected, loops, access.phase)
     needed = dependencies.of(statement.value) | dependencies.of_path(access.path)
     needed -= set(access.indices)
     bound = {variable for loop in loops for variable in loop.variables}
-    earlier = (needed - bound - {program.kernel.worker}) | dependencies.carried
+    earlier = (needed - bound - {collected.kernel.worker}) | dependencies.carried
     asked = earlier | bound | needed if earlier or dependencies.in_order else set()
     for variable in sorted(asked, key=lambda variable: (variable in bound, variable.name)):
         if not _in_lockstep(variable, owners, enumerator):
@@ -65,11 +73,11 @@ def replica_findings(access: Access, enumerator: Enumerator) -> CompileError | N
 
 def _in_lockstep(variable: Variable, owners: Mapping, enumerator: Enumerator) -> bool:
     """Whether workers with a common element see the same values of a loop's variable, in the same order."""
-    program = enumerator.program
-    binder = program.binders.get(variable)
+    collected = enumerator.collected
+    binder = collected.binders.get(variable)
     if binder is None or not isinstance(binder.loop, ir.Each):
         return False
-    around = [*program.above[id(binder.loop)], binder.loop]
+    around = [*collected.above[id(binder.loop)], binder.loop]
     live = enumerator.path(frame for frame in around if isinstance(frame, ir.Each))
     form = enumerator.index(variable)
     if form is None or live.must is not live.may:
@@ -86,10 +94,10 @@ def _different(kind: Any, owners: Mapping) -> Any:
     return (kind[first] != kind[:, None]) & owners.valid
 
 
-def dropped_findings(program: Program) -> Iterator[CompileError]:
+def dropped_findings(collected: KernelAccesses) -> Iterator[CompileError]:
     """Errors of stores to memory in replicated loops that drop differing values."""
-    dependencies = _Dependencies(program)
-    for access in program.accesses:
+    dependencies = _Dependencies(collected)
+    for access in collected.accesses:
         loops = [frame for frame in access.path if isinstance(frame, ir.Each)]
         if access.kind != WRITE or access.tensor.scope not in (ir.GLOBAL, ir.SHARED):
             continue
@@ -99,19 +107,21 @@ def dropped_findings(program: Program) -> Iterator[CompileError]:
                 yield error
 
 
-def _dropped(access: Access, each: ir.Each, dependencies: _Dependencies) -> CompileError | None:
+def _dropped(
+    access: GuardedAccess, each: ir.Each, dependencies: _Dependencies
+) -> CompileError | None:
     statement = access.statement
     assert isinstance(statement, ir.Store)
     parts = [statement.value, *access.indices]
     parts += [frame.condition for frame in access.path if isinstance(frame, Guard)]
     cells = {
         node.tensor: None
-        for node in seen_through(parts, dependencies.program.lets)
+        for node in seen_through(parts, dependencies.collected.lets)
         if isinstance(node, ir.Read) and node.tensor.scope == LOCAL
     }
     for cell in cells:
         for variable in dependencies.of_cell(cell) - set(each.variables):
-            pair = _apart(each.mapping, variable, dependencies.program)
+            pair = _apart(each.mapping, variable, dependencies.collected)
             if pair is not None:
                 first, other, task = pair
                 return CompileError(
@@ -124,10 +134,10 @@ def _dropped(access: Access, each: ir.Each, dependencies: _Dependencies) -> Comp
 
 
 def _apart(
-    mapping: Mapping, variable: Variable, program: Program
+    mapping: Mapping, variable: Variable, collected: KernelAccesses
 ) -> tuple[int, int, tuple[int, ...]] | None:
     """Two workers with a common task for which a variable took different values, and the task."""
-    binder = program.binders.get(variable)
+    binder = collected.binders.get(variable)
     if binder is None or not isinstance(binder.loop, ir.Each) or binder.loop.worker is not None:
         return None
     earlier = binder.loop.mapping
@@ -145,7 +155,7 @@ class _Runs:
     """All executions of a store: worker, register and element of each, with each worker's in order."""
 
     def __init__(
-        self, access: Access, owners: Mapping, enumerator: Enumerator, needed: list[Variable]
+        self, access: GuardedAccess, owners: Mapping, enumerator: Enumerator, needed: list[Variable]
     ) -> None:
         self.access = access
         self.owners = owners
@@ -230,9 +240,9 @@ class _Dependencies:
     """
 
     def __init__(
-        self, program: Program, loops: Sequence[ir.Each] = (), phase: Phase | None = None
+        self, collected: KernelAccesses, loops: Sequence[ir.Each] = (), phase: Phase | None = None
     ) -> None:
-        self.program = program
+        self.collected = collected
         self.loops = loops
         self.phase = phase
         self.carried: set[Variable] = set()
@@ -252,7 +262,7 @@ class _Dependencies:
         return result
 
     def _is_of_other_tasks(self, read: ir.Read) -> bool:
-        for access in self.program.on(read.tensor):
+        for access in self.collected.on(read.tensor):
             if access.kind == WRITE and access.phase is self.phase is not None:
                 innermost = [frame for frame in access.path if isinstance(frame, ir.Each)][-1:]
                 if access.indices != read.indices or innermost[0] is not self.loops[-1]:
@@ -270,12 +280,12 @@ class _Dependencies:
         return result
 
     def _variable(self, node: Variable) -> frozenset[Variable]:
-        program = self.program
-        if node in program.lets:
-            return self.of(program.lets[node])
-        if node in program.results or node is program.kernel.worker:
+        collected = self.collected
+        if node in collected.lets:
+            return self.of(collected.lets[node])
+        if node in collected.results or node is collected.kernel.worker:
             return frozenset({node})
-        binder = program.binders.get(node)
+        binder = collected.binders.get(node)
         if binder is not None and isinstance(binder.loop, ir.Each):
             return frozenset({node})
         if binder is not None and isinstance(binder.loop, ir.For):
@@ -287,7 +297,7 @@ class _Dependencies:
         if tensor not in self.cells:
             self.cells[tensor] = frozenset()
             result = frozenset[Variable]()
-            for access in self.program.on(tensor):
+            for access in self.collected.on(tensor):
                 if access.kind == WRITE and isinstance(access.statement, ir.Store):
                     result |= self.of(access.statement.value) | self.of_path(access.path)
                     self._carry(tensor, access.path, result)
@@ -296,7 +306,7 @@ class _Dependencies:
 
     def _carry(self, cell: Tensor, path: Path, needed: frozenset[Variable]) -> None:
         """Record a store at `path` to a cell, of a value that depends on `needed`."""
-        home = self.program.homes.get(cell, ())
+        home = self.collected.homes.get(cell, ())
         is_fresh = bool(self.loops) and any(frame is self.loops[-1] for frame in home)
         for frame in path:
             around = any(frame is loop for loop in self.loops)

@@ -22,7 +22,7 @@ from taskc.ir import nodes as ir
 from taskc.ir.extents import size_in_elements
 from taskc.ir.mapping import Mapping, replicate
 from taskc.ir.nodes import TILE, Expression, Tensor
-from taskc.passes.proofs.accesses import READ, Access, Program
+from taskc.passes.proofs.accesses import READ, GuardedAccess, KernelAccesses
 from taskc.passes.proofs.enumeration import (
     LIMIT,
     STEPS,
@@ -39,20 +39,20 @@ from taskc.passes.proofs.enumeration import (
 from taskc.passes.proofs.replicas import replica_findings
 
 
-def tile_findings(program: Program) -> Iterator[CompileError]:
+def tile_findings(collected: KernelAccesses) -> Iterator[CompileError]:
     enumerators: dict[tuple[int | None, int], Enumerator] = {}
 
     def enumerator_of(tensor: Tensor) -> Enumerator:
         """The enumerator for a tile, whose indices take at most as many values as it has elements."""
-        role = program.roles.get(tensor)
+        role = collected.roles.get(tensor)
         key = None if role is None else role.first, max(STEPS, size_in_elements(tensor))
         if key not in enumerators:
-            enumerators[key] = Enumerator(program, "unrolled", role=role, steps=key[1])
+            enumerators[key] = Enumerator(collected, "unrolled", role=role, steps=key[1])
         return enumerators[key]
 
-    moves: dict[int, list[Access]] = {}
+    moves: dict[int, list[GuardedAccess]] = {}
     owned: set[Hashable] = set()  # places of earlier accesses
-    for access in program.accesses:
+    for access in collected.accesses:
         if access.tensor.scope != TILE:
             continue
         if isinstance(access.phase, ir.Move):
@@ -68,10 +68,10 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
         if error is not None:
             yield error
     for accesses in moves.values():
-        error = _move(accesses, program)
+        error = _move(accesses, collected)
         if error is not None:
             yield error
-    for statement in program.whole:
+    for statement in collected.whole:
         error = _whole(statement)
         if error is not None:
             yield error
@@ -80,7 +80,7 @@ def tile_findings(program: Program) -> Iterator[CompileError]:
 # --- accesses in mapping loops, and outside of them ---
 
 
-def _place(access: Access) -> Hashable:
+def _place(access: GuardedAccess) -> Hashable:
     """A key of an element and the loops around: straight-line code names an element many times. None for an index that
     is computed.
     """
@@ -89,7 +89,7 @@ def _place(access: Access) -> Hashable:
     return None
 
 
-def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
+def _access(access: GuardedAccess, enumerator: Enumerator) -> CompileError | None:
     owners = _owners(access.tensor)
     workers = len(enumerator.workers)
     if owners.workers != workers:
@@ -116,7 +116,7 @@ def _access(access: Access, enumerator: Enumerator) -> CompileError | None:
     return _ownership(access, owners, indices, enumerator.workers, live, enumerator)
 
 
-def _indices(access: Access, enumerator: Enumerator) -> list[Any] | CompileError:
+def _indices(access: GuardedAccess, enumerator: Enumerator) -> list[Any] | CompileError:
     """The numbers of the indices for all workers and slots, which may not depend on run-time values."""
     numbers = []
     for index in access.indices:
@@ -127,7 +127,7 @@ def _indices(access: Access, enumerator: Enumerator) -> list[Any] | CompileError
     return numbers
 
 
-def _owned_by_construction(access: Access, owners: Mapping) -> bool:
+def _owned_by_construction(access: GuardedAccess, owners: Mapping) -> bool:
     """Whether the index is just the variables of a loop over the tile's own mapping."""
     for frame in reversed(access.path):
         if isinstance(frame, ir.Each):
@@ -142,7 +142,7 @@ def _owned_by_construction(access: Access, owners: Mapping) -> bool:
 
 
 def _ownership(
-    access: Access,
+    access: GuardedAccess,
     owners: Mapping,
     indices: list[Any],
     workers: Any,
@@ -174,7 +174,7 @@ def _who(owners: Mapping, place: tuple[int, ...]) -> str:
     return f"worker {worker} does" if worker >= 0 else "nobody does"
 
 
-def _run_time_index(access: Access, index: Expression, form: Index | None) -> CompileError:
+def _run_time_index(access: GuardedAccess, index: Expression, form: Index | None) -> CompileError:
     culprit = index if form is None else next(iter(form.terms))
     names = f"`{spelled(index)}`"
     if culprit is not index:
@@ -191,7 +191,7 @@ def _run_time_index(access: Access, index: Expression, form: Index | None) -> Co
 # Whole-block statements.
 
 
-def _move(accesses: list[Access], program: Program) -> CompileError | None:
+def _move(accesses: list[GuardedAccess], collected: KernelAccesses) -> CompileError | None:
     move = accesses[0].phase
     assert isinstance(move, ir.Move)
     for access in accesses:
@@ -222,10 +222,10 @@ def _move(accesses: list[Access], program: Program) -> CompileError | None:
     inside = np.asarray(valid)
     for coordinate, extent in zip(coordinates, move.shape, strict=True):
         inside = inside & (coordinate < extent)
-    axis = program.axis(move)
+    axis = collected.axis(move)
     lifted = [c.reshape((c.shape[0],) + (1,) * (axis - 1) + c.shape[1:]) for c in coordinates]
     live = inside.reshape(lifted[0].shape) if inside.ndim else inside
-    enumerator = Enumerator(program, "unrolled", dict(zip(move.variables, lifted, strict=True)))
+    enumerator = Enumerator(collected, "unrolled", dict(zip(move.variables, lifted, strict=True)))
     workers = np.arange(by.workers)
     for access in accesses:
         if converts and access.kind == READ:
@@ -240,7 +240,7 @@ def _move(accesses: list[Access], program: Program) -> CompileError | None:
 
 
 def _conversion_error(
-    access: Access, owners: Mapping, workers: Any, live: Any, enumerator: Enumerator
+    access: GuardedAccess, owners: Mapping, workers: Any, live: Any, enumerator: Enumerator
 ) -> CompileError | None:
     indices = _indices(access, enumerator)
     if isinstance(indices, CompileError):

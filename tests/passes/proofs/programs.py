@@ -11,9 +11,9 @@ import pytest
 from taskc.errors import CompileError
 from taskc.ir import nodes as ir
 from taskc.ir.parser import parse
-from taskc.passes.proofs.accesses import Program, collect
+from taskc.passes.proofs.accesses import KernelAccesses, collect
 
-Prover = Callable[[Program], Iterable[CompileError]]
+Prover = Callable[[KernelAccesses], Iterable[CompileError]]
 
 
 @dataclass(frozen=True, slots=True)

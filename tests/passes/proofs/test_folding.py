@@ -11,7 +11,7 @@ from taskc.analysis.facts import Facts
 from taskc.ir import nodes as ir
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.printer import expression_text
-from taskc.passes.proofs.accesses import Program
+from taskc.passes.proofs.accesses import KernelAccesses
 from taskc.passes.proofs.folding import Row, folded
 from tests.analysis.test_facts import b, loop
 from tests.evaluator import Machine
@@ -47,7 +47,7 @@ def facts() -> Facts:
 
 @pytest.mark.parametrize(("indices", "extents", "expected"), CASES)
 def test_what_is_folded(indices: Any, extents: tuple[int, ...], expected: list[str]) -> None:
-    program = Program(parsed(), lets={NAMED: VALUE})
+    program = KernelAccesses(parsed(), lets={NAMED: VALUE})
     row = folded(Row(indices, extents), program, facts())
     assert [expression_text(index) for index in row.indices] == expected
     assert sorted(d for joined in row.joined for d in joined) == list(range(len(extents)))
