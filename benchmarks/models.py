@@ -4,10 +4,10 @@
 
 Every model of the folder is run, and of a list those that are below the folder, with the extents that the list says.
 `NAME.npz` beside `NAME.onnx` has its inputs; without it they are random. Each number of threads, and each model, is a
-process of its own. Peers have all of their optimizations and as many threads, and compute in f32; one that isn't
-installed is left out. Compiling is measured with an empty cache, and again with what is kept there then. Models of less
-than half a millisecond are listed, and not averaged: there it is mostly calling that is measured. random_networks.py
-writes models of its own.
+process of its own. Peers have all of their optimizations and as many threads, and compute in f32; the line of a model
+says which peer isn't installed or refuses it. Compiling is measured with an empty cache, and again with what is kept
+there then. Models of less than half a millisecond are listed, and not averaged: there it is mostly calling that is
+measured. random_networks.py writes models of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import geometric_mean
 from tempfile import TemporaryDirectory
@@ -97,9 +96,15 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
     # In KiB on Linux; before there is a peer, which takes its own.
     found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if budget:
-        found["off"], found["pairs"] = {}, {}
-        for name, peer in peers(str(path), threads):
-            found["off"][name] = max(map(error_of, made, peer(feeds)))
+        found["off"], found["pairs"], found["refused"] = {}, {}, {}
+        for name, load in PEERS.items():
+            try:
+                peer = load(str(path), threads)
+                answer = peer(feeds)
+            except (ImportError, RuntimeError) as error:
+                found["refused"][name] = str(error).strip().splitlines()[-1]
+                continue
+            found["off"][name] = max(map(error_of, made, answer))
             timed = pairs(
                 lambda: model.run(None, feeds),
                 lambda peer=peer: peer(feeds),  # type: ignore[misc]
@@ -114,18 +119,21 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
 Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
-def peers(path: str, threads: int) -> Iterator[tuple[str, Run]]:
-    """The names of peers that are installed, and functions that run the model in them."""
+def onnxruntime_of(path: str, threads: int) -> Run:
     from taskc.onnx.partitions import RuntimeSession
 
-    yield "onnxruntime", RuntimeSession(path, threads).run
-    if find_spec("openvino") is None:
-        return
+    return RuntimeSession(path, threads).run
+
+
+def openvino_of(path: str, threads: int) -> Run:
     openvino = import_module("openvino")
     limits = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     limits["INFERENCE_PRECISION_HINT"] = "f32"
     request = openvino.Core().compile_model(path, "CPU", limits).create_infer_request()
-    yield "openvino", lambda feeds: [*request.infer(feeds).values()]
+    return lambda feeds: [*request.infer(feeds).values()]
+
+
+PEERS = {"onnxruntime": onnxruntime_of, "openvino": openvino_of}
 
 
 def measured(path: Path, extents: Extents, threads: int, quick: bool) -> dict[str, Any]:
@@ -188,6 +196,8 @@ def main() -> None:
             if options.only not in name:
                 continue
             found = measured(path, extents, threads, options.quick)
+            if "error" not in found and not found["warm"]["pairs"]:
+                found["error"] = f"no peer: {found['warm']['refused']}"
             if "error" in found:
                 failed += 1
                 print(f"{name}, {threads} thread(s): {found['error']}", flush=True)
@@ -201,9 +211,12 @@ def main() -> None:
                 f"{row.peer} {time_text((row.peer_ms or 0) / 1e3)}, {ratio_text(row.ratio or 0)}"
                 for row in rows
             )
+            refused = found["warm"]["refused"]
+            beside += "".join(f", {peer}: {reason}" for peer, reason in refused.items())
+            off = max(found["warm"]["off"].values())
             print(
                 f"{name}, {threads} thread(s): {time_text(rows[0].ours_ms / 1e3)}; {beside};"
-                f" off by {found['warm']['off']['onnxruntime']:.1e};"
+                f" off by {off:.1e};"
                 f" compiled in {time_text(seconds[0])}, from the cache in {time_text(seconds[1])};"
                 f" at most {bytes_text(found['warm']['peak_mib'] * 2**20)}",
                 flush=True,
