@@ -69,6 +69,10 @@ class ExecutionMode(IntEnum):
     ORT_PARALLEL = 1
 
 
+class EntryError(ArgumentError, RuntimeError):
+    """An entry of the options isn't set; code for ONNX Runtime expects a RuntimeError."""
+
+
 @dataclass(slots=True)
 class SessionOptions:
     """Options of a session. `intra_op_num_threads` limits the threads of a call, and profiling times its runs.
@@ -99,7 +103,7 @@ class SessionOptions:
 
     def get_session_config_entry(self, key: str) -> str:
         if key not in self._entries:
-            raise ArgumentError(f"the session's options have no entry '{key}'")
+            raise EntryError(f"the session's options have no entry '{key}'")
         return self._entries[key]
 
     def has_session_config_entry(self, key: str) -> bool:
