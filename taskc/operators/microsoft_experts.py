@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import taskc as tc
-from taskc import f32
+from taskc import f32, i32
 from taskc.dataclass import dataclass
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import wide
@@ -18,7 +18,7 @@ from taskc.operators.call import Call, Made, operator
 from taskc.operators.elementwise import gelu_by_tanh
 from taskc.operators.files import MICROSOFT
 from taskc.operators.microsoft import require_default, require_no_inputs
-from taskc.operators.microsoft_weights import number_at
+from taskc.operators.microsoft_weights import ExpertWeights, expert_weights, number_at
 from taskc.operators.norms import softmax_along
 from taskc.operators.op import op
 from taskc.operators.operands import kernel_of, size, total
@@ -33,6 +33,7 @@ class _Layer:
 
     whole   all weights, where they are floats
     weight  (expert, row, column) -> the float
+    words   all weights, where they are constants of few bits that a kernel takes as they are
     """
 
     experts: int
@@ -41,6 +42,7 @@ class _Layer:
     whole: TensorHandle | None
     weight: Function
     bias: TensorHandle | None
+    words: ExpertWeights | None = None
 
 
 @operator("MoE", domain=MICROSOFT)
@@ -96,7 +98,9 @@ def _quantized(call: Call, number: int) -> _Layer:
         zero = middle if zeros is None else number_at(zeros, group, bits)
         return ((code - zero).to(f32) * scales[group].to(f32)).to(dtype)
 
-    return _Layer(experts, rows, width * 8 // bits, None, weight, bias)
+    given = call.given(3 * number + 2), call.given(3 * number + 3), call.optional(11 + number)
+    words = expert_weights(bits, block, *given)
+    return _Layer(experts, rows, width * 8 // bits, None, weight, bias, words)
 
 
 def _of_chosen(
@@ -115,10 +119,19 @@ def _of_chosen(
     def expert(slot: Element) -> Computed:
         return places[slot // chosen, slot % chosen] if is_few else slot
 
+    def biased(layer: _Layer, sums: TensorHandle) -> TensorHandle:
+        bias = layer.bias
+        if bias is None:
+            return sums
+        return computed(sums.shape, lambda s, i, j: sums[s, i, j] + bias[expert(s), j])
+
     def product(layer: _Layer, left: TensorHandle) -> TensorHandle:
         """left[slots or 1, m, columns] by the weights of each slot's expert."""
-        weight, bias, dtype = layer.weight, layer.bias, left.dtype
+        weight, dtype = layer.weight, left.dtype
         own, height = left.shape[0], left.shape[1]
+        if layer.words is not None:
+            chosen_ones = computed((slots,), lambda s: expert(s).to(i32))
+            return biased(layer, layer.words.products(left, chosen_ones))
         if layer.whole is not None and not is_few:
             right = layer.whole
         else:
@@ -128,10 +141,7 @@ def _of_chosen(
             batch_matmul, ((own,), (slots,)), height, layer.rows, layer.columns, dtype=dtype,
             total=wide(dtype), result=dtype, transpose_b=True,
         )  # fmt: skip
-        sums = kernel(left, right)
-        if bias is None:
-            return sums
-        return computed(sums.shape, lambda s, i, j: sums[s, i, j] + bias[expert(s), j])
+        return biased(layer, kernel(left, right))
 
     width = rows.shape[1]
     if is_few:
