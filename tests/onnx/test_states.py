@@ -488,6 +488,13 @@ def test_an_encoder_decoder_computes_as_the_reference_does(form: str) -> None:
     assert len(session.model.programs) == 1
 
 
+def test_a_model_of_two_graphs_is_not_saved(tmp_path: Path) -> None:
+    session = tc.compile(decoder_of(False), first=decoder_of(True), states=OF_LAYER, capacity=40)
+    with pytest.raises(CompileError, match="its first call runs a graph of its own"):
+        tc.save_bundle(session, tmp_path / "bundle.taskc", {"ids": np.array([[1]])})
+    assert not [*tmp_path.iterdir()]
+
+
 def test_an_input_that_no_output_appends_to_is_given_once() -> None:
     """Without a first model, by the caller."""
     session = tc.compile(decoder_of(False), states=OF_LAYER, capacity=8)
