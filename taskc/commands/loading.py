@@ -32,6 +32,7 @@ from taskc.ir.nodes import Tensor
 from taskc.ir.signature import inputs_of
 from taskc.ir.types import DTYPES
 from taskc.lang.definition import Definition
+from taskc.onnx.sequences import Sequence
 from taskc.operators.graph import Value
 from taskc.runtime.bundle import BundledProgram
 
@@ -221,7 +222,10 @@ def loaded(path: str, precision: str, target: str = "cpu") -> Model | BundledPro
         raise UsageError(f"{path} is compiled for a processor")
     if precision != "f32":
         raise UsageError(f"{path} is compiled: --precision is said to taskc compile")
-    return tc.load_bundle(path)  # type: ignore[no-any-return]
+    bundled: Any = tc.load_bundle(path)
+    if isinstance(bundled, Sequence):
+        raise UsageError(f"{path} holds a model with states, which tc.load_bundle loads")
+    return bundled  # type: ignore[no-any-return]
 
 
 def model_of(path: str, precision: str) -> Model:

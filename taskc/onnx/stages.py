@@ -103,7 +103,7 @@ class Traced(Staged):
     ) -> None:
         super().__init__(graph.outputs)
         self.rewritten = graph
-        self._states = states
+        self.states = states
         self._place = place
         self._read = read or graph
         self._kinds: dict[tuple[object, ...], Kind] = {}
@@ -114,13 +114,26 @@ class Traced(Staged):
     def graph(self) -> Graph:
         return self._read
 
+    @property
+    def ends(self) -> tuple[str, Sequence[Value], Sequence[Value]]:
+        """The name of the graph, and a model's inputs and outputs."""
+        graph, states = self._read, self.states
+        if states is None:
+            return graph.name, graph.inputs, graph.returned
+        return graph.name, states.of_inputs(self.rewritten), states.of_outputs(self.rewritten)
+
+    def with_states(self, states: States) -> Traced:
+        """The same graph with states, and the position as an input."""
+        inputs = (states.position, *self.rewritten.inputs)
+        return Traced(replace(self.rewritten, inputs=inputs), self._place, self._read, states)
+
     def find(self, arrays: Arrays, *, is_traced: bool) -> Imported | None:
         if self.is_staged:
             return None
         try:
             return self.traced(arrays)
         except (CountError, DataError) as error:
-            if self._states is not None:
+            if self.states is not None:
                 raise
             stages = self._cut(error.names)
             if not stages:
@@ -136,7 +149,7 @@ class Traced(Staged):
                 hint="calls run it in parts",
             )
         key = tuple([(array.dtype, array.ndim) for array in arrays.values()])
-        kind = self._kinds.get(key) or Kind(self.rewritten, states=self._states)
+        kind = self._kinds.get(key) or Kind(self.rewritten, states=self.states)
         keep(self._kinds, key, kind, MAX_SETS)
         with built_for(self._place.machine):
             return kind.program(arrays)

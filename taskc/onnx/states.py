@@ -69,8 +69,8 @@ class States:
     length: Value
 
     def of_inputs(self, graph: Graph) -> tuple[Value, ...]:
-        """The position, which tells how large others are, and a graph's inputs, of which those of states are memory."""
-        return self.position, *[self.memory.get(value.name, value) for value in graph.inputs]
+        """The inputs of a graph, of which those of states are memory."""
+        return tuple([self.memory.get(value.name, value) for value in graph.inputs])
 
     def of_outputs(self, graph: Graph) -> tuple[Value, ...]:
         """The outputs that a call returns, and the length."""

@@ -21,11 +21,8 @@ import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.errors import CompileError
-from taskc.onnx.importer import is_known
-from taskc.onnx.passes.formulas import Rewriting, replaced
-from taskc.onnx.reader import read
 from taskc.onnx.sequences import Sequence as ModelSequence
-from taskc.onnx.session import compile
+from taskc.onnx.session import Changed, compile
 from taskc.operators.graph import Array, Graph
 
 
@@ -73,9 +70,12 @@ class TextModel:
         self._settings = _settings(self.folder)
         self.capacity = capacity or self._settings.longest
         self._tokenizer: Any = None
-        graph = _of_last_row(read(self._settings.path, is_known), self._settings.logits)
+        logits = self._settings.logits
+        model = Changed(
+            self._settings.path, f"last row of {logits}", lambda graph: _of_last_row(graph, logits)
+        )
         self._sequence: ModelSequence = compile(
-            graph, states=self._settings.states, capacity=self.capacity, **options
+            model, states=self._settings.states, capacity=self.capacity, **options
         )
         self._dtypes = {
             value.name: value.dtype.numpy
@@ -166,6 +166,11 @@ class TextModel:
 
 def _of_last_row(graph: Graph, logits: str) -> Graph:
     """The graph with logits of the last token only: the product with the words' weights takes one row."""
+    from taskc.onnx.passes.formulas import (  # with all operators; the cache needs none
+        Rewriting,
+        replaced,
+    )
+
     rewriting, value = Rewriting(graph), graph.values.get(logits)
     product = rewriting.tensors.makers.get(logits)
     if (

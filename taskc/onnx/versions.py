@@ -39,15 +39,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from taskc import CompileError, TensorType, dim
 from taskc.arrays.device import AnyArray
 from taskc.dataclass import dataclass
 from taskc.ir.affine import affine
-from taskc.ir.extents import compute, python_text
+from taskc.ir.extents import python_text
 from taskc.ir.nodes import Expression, Variable
 from taskc.ir.reentry import Turn
 from taskc.ir.rewrite import substitute, walk
@@ -59,7 +59,7 @@ from taskc.operators.call import DataError, SizeError
 from taskc.operators.graph import Array, Graph
 from taskc.programs.sizes import Assumptions, value_at
 from taskc.runtime.driver import whole_program
-from taskc.runtime.served import Arrays, Types, keep, on_host
+from taskc.runtime.served import Arrays, Condition, Types, keep, on_host
 
 if TYPE_CHECKING:
     from taskc.onnx.states import States
@@ -187,17 +187,15 @@ def form_of_states(
 
 def condition(
     form: Form, assumptions: Assumptions, types: Types, names: Mapping[Axis, str]
-) -> Callable[[Types], bool]:
+) -> Condition:
     """Whether types of inputs have a form, equal extents for equal names, and sizes that fit the assumptions.
-
-    Calls with new shapes ask it, so it is compiled: `lambda t: len(t[0][1]) == 2 and (n0 := t[0][1][1]) > 0 and …`.
 
     types  of inputs that have the form
     """
     sizes = {dimension.variable: f"n{k}" for k, dimension in enumerate(form.dimensions)}
     unread, by_name = {*sizes}, dict[str, set[str]]()
-    reads, tests, scope = list[str](), list[str](), dict[str, Any]({"compute": compute})
-    for number, (dtype, shape) in enumerate(types):
+    reads, tests = list[str](), list[str]()
+    for number, (_, shape) in enumerate(types):
         texts = []
         for axis, extent in enumerate(form.shape(number, len(shape))):
             texts.append(_text(extent, sizes))
@@ -207,14 +205,12 @@ def condition(
                 reads.append(f"({texts[-1]} := t[{number}][1][{axis}]) > 0")
             if (number, axis) in names:
                 by_name.setdefault(names[number, axis], {texts[-1]}).add(texts[-1])
-        scope[f"d{number}"] = dtype
         tests.append(f"t[{number}] == (d{number}, ({''.join(f'{text},' for text in texts)}))")
     tests += [" == ".join(equal) for equal in by_name.values() if len(equal) > 1]
     for one in assumptions:
         text = f"{_text(one.difference, sizes)} {one.operator} 0"
         tests.append(text if one.holds else f"not {text}")
-    served: Callable[[Types], bool] = eval(f"lambda t: {' and '.join(reads + tests)}", scope)
-    return served
+    return Condition(" and ".join(reads + tests), [dtype for dtype, _ in types])
 
 
 def _text(size: Number, names: Mapping[Variable, str]) -> str:

@@ -2,15 +2,18 @@
 
     y[t] = sum of share[t, e] * (act(x[t] @ fc1[e].T) @ fc2[e].T) over the k experts that the router prefers
 
-A few rows gather the weights of their own experts; with more of them, every expert computes all rows.
+A few rows gather the weights of their own experts. With more of them, those of an expert of few bits are gathered, and
+every expert of floats computes all rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 import taskc as tc
-from taskc import f32
+from taskc import f32, i32, i64
 from taskc.dataclass import dataclass
 from taskc.kernels.matmul import batch_matmul
 from taskc.kernels.signatures import wide
@@ -18,13 +21,15 @@ from taskc.operators.call import Call, Made, operator
 from taskc.operators.elementwise import gelu_by_tanh
 from taskc.operators.files import MICROSOFT
 from taskc.operators.microsoft import require_default, require_no_inputs
-from taskc.operators.microsoft_weights import number_at
+from taskc.operators.microsoft_weights import ExpertWeights, expert_weights, number_at
 from taskc.operators.norms import softmax_along
 from taskc.operators.op import op
 from taskc.operators.operands import kernel_of, size, total
 from taskc.operators.reductions import folded
 from taskc.operators.tensors import Extent, Function, computed, handle_of, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
+
+_HEIGHT = 8  # rows of an expert that share its weights in registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class _Layer:
 
     whole   all weights, where they are floats
     weight  (expert, row, column) -> the float
+    words   all weights, where they are constants of few bits that a kernel takes as they are
     """
 
     experts: int
@@ -41,6 +47,7 @@ class _Layer:
     whole: TensorHandle | None
     weight: Function
     bias: TensorHandle | None
+    words: ExpertWeights | None = None
 
 
 @operator("MoE", domain=MICROSOFT)
@@ -96,7 +103,9 @@ def _quantized(call: Call, number: int) -> _Layer:
         zero = middle if zeros is None else number_at(zeros, group, bits)
         return ((code - zero).to(f32) * scales[group].to(f32)).to(dtype)
 
-    return _Layer(experts, rows, width * 8 // bits, None, weight, bias)
+    given = call.given(3 * number + 2), call.given(3 * number + 3), call.optional(11 + number)
+    words = expert_weights(bits, block, *given)
+    return _Layer(experts, rows, width * 8 // bits, None, weight, bias, words)
 
 
 def _of_chosen(
@@ -108,51 +117,131 @@ def _of_chosen(
     count, chosen = size(x.shape[:-1]), call.count("k")
     rows = reshaped(x, count, x.shape[-1])
     places, shares = _routes(call, logits, mixing, chosen)
-    is_few = isinstance(count, int) and count * chosen < first.experts
-    slots = count * chosen if is_few else first.experts
+    layers = [layer for layer in (first, second, third) if layer is not None]
+    slots = None
+    if isinstance(count, int) and count * chosen < first.experts:
+        slots = _slot_each(places)
+    elif all(layer.words is not None for layer in layers):
+        slots = _slots_of_experts(places, first.experts)
+
+    def results(left: TensorHandle) -> TensorHandle:
+        gate = None if third is None else _product(third, left, slots)
+        return _product(second, _activated(call, _product(first, left, slots), gate), slots)
+
+    if slots is None:
+        y = results(reshaped(rows, 1, count, rows.shape[1]))
+        share = total([_chosen_share(places, shares, number) for number in range(chosen)])
+        dtype = y.dtype
+        parts = computed(y.shape, lambda e, t, c: (share((t, e)) * y[e, t, c]).to(dtype))
+        return reshaped(folded("sum", parts, (0,), keepdims=False), *x.shape)
+    row = slots.row
+    y = results(
+        computed((slots.count, slots.height, rows.shape[1]), lambda s, i, q: rows[row(s, i), q])
+    )
+    mixed = total([_term(y, shares, slots, number) for number in range(chosen)])
+    return reshaped(computed((count, y.shape[2]), lambda *at: mixed(at)), *x.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """Products, each of `height` rows by the weights of one expert.
+
+    expert  slot -> expert
+    row     (slot, i) -> the row of x
+    place   (row of x, number of its choice) -> (slot, i)
+    """
+
+    count: Extent
+    height: int
+    expert: Function
+    row: Function
+    place: Function
+
+
+def _slot_each(places: TensorHandle) -> _Slots:
+    """A slot for each choice of each row."""
+    count, chosen = places.shape
+    return _Slots(
+        count * chosen,
+        1,
+        tc.function(lambda s: places[s // chosen, s % chosen]),
+        tc.function(lambda s, i: s // chosen),
+        tc.function(lambda t, number: (t * chosen + number, 0)),
+    )
+
+
+def _slots_of_experts(places: TensorHandle, experts: int) -> _Slots:
+    """Slots of several rows that chose the same expert; the last one of an expert may have fewer."""
+    rows, chosen = places.shape
+    count, height = rows * chosen, _HEIGHT
+    slots = (count + height - 1) // height + experts  # at most
 
     @tc.function
-    def expert(slot: Element) -> Computed:
-        return places[slot // chosen, slot % chosen] if is_few else slot
+    def choice(n: Element) -> Computed:
+        return places[n // chosen, n % chosen]
 
-    def product(layer: _Layer, left: TensorHandle) -> TensorHandle:
-        """left[slots or 1, m, columns] by the weights of each slot's expert."""
-        weight, bias, dtype = layer.weight, layer.bias, left.dtype
-        own, height = left.shape[0], left.shape[1]
-        if layer.whole is not None and not is_few:
-            right = layer.whole
-        else:
-            shape = slots, layer.rows, layer.columns
+    takes = computed((count, experts), lambda n, e: i32(1) if choice(n) == e else i32(0))
+    ranks = handle_of(op.CumSum(takes, np.int64(0)))  # how many up to a choice take an expert
+    needed = computed((experts,), lambda e: (ranks[count - 1, e] + height - 1) // height)
+    ends = handle_of(op.CumSum(needed, np.int64(0)))
+    behind = computed((slots, experts), lambda s, e: i32(1) if ends[e] <= s else i32(0))
+    owners = folded("sum", behind, (1,), keepdims=False)
+
+    @tc.function
+    def begin(e: Element) -> Computed:
+        return (ends[e] - needed[e]) * height
+
+    spots = computed((count,), lambda n: (begin(choice(n)) + ranks[n, choice(n)] - 1).to(i64))
+    sources = computed((count,), lambda n: (n // chosen).to(i32))
+    none = computed((slots * height,), lambda n: i32(0))
+    filled = handle_of(op.ScatterElements(none, spots, sources))
+    return _Slots(
+        slots,
+        height,
+        tc.function(lambda s: min(owners[s], experts - 1)),
+        tc.function(lambda s, i: filled[s * height + i]),
+        tc.function(
+            lambda t, number: (
+                spots[t * chosen + number] // height,
+                spots[t * chosen + number] % height,
+            )
+        ),
+    )
+
+
+def _product(layer: _Layer, left: TensorHandle, slots: _Slots | None) -> TensorHandle:
+    """left[slots, m, columns] by the weights of each slot's expert; without slots left[1, m, columns] by all."""
+    weight, dtype, bias = layer.weight, left.dtype, layer.bias
+    own, height = left.shape[0], left.shape[1]
+    count: Extent = layer.experts if slots is None else slots.count
+    expert: Function = tc.function(lambda s: s) if slots is None else slots.expert
+    if layer.words is not None and slots is not None:
+        sums = layer.words.products(left, computed((count,), lambda s: expert(s).to(i32)))
+    else:
+        right = layer.whole
+        if right is None or slots is not None:
+            shape = count, layer.rows, layer.columns
             right = computed(shape, lambda s, j, q: weight(expert(s), j, q))
         kernel = kernel_of(
-            batch_matmul, ((own,), (slots,)), height, layer.rows, layer.columns, dtype=dtype,
+            batch_matmul, ((own,), (count,)), height, layer.rows, layer.columns, dtype=dtype,
             total=wide(dtype), result=dtype, transpose_b=True,
         )  # fmt: skip
         sums = kernel(left, right)
-        if bias is None:
-            return sums
-        return computed(sums.shape, lambda s, i, j: sums[s, i, j] + bias[expert(s), j])
-
-    width = rows.shape[1]
-    if is_few:
-        left = computed((slots, 1, width), lambda s, i, q: rows[s // chosen, q])
-    else:
-        left = reshaped(rows, 1, count, width)
-    hidden = _activated(call, product(first, left), None if third is None else product(third, left))
-    y = product(second, hidden)
-    if is_few:
-        terms = [_term(y, shares, chosen, number) for number in range(chosen)]
-        mixed = total(terms)
-        return reshaped(computed((count, y.shape[2]), lambda *at: mixed(at)), *x.shape)
-    share = total([_chosen_share(places, shares, number) for number in range(chosen)])
-    dtype = y.dtype
-    parts = computed(y.shape, lambda e, t, c: (share((t, e)) * y[e, t, c]).to(dtype))
-    return reshaped(folded("sum", parts, (0,), keepdims=False), *x.shape)
+    if bias is None:
+        return sums
+    return computed(sums.shape, lambda s, i, j: sums[s, i, j] + bias[expert(s), j])
 
 
-def _term(y: TensorHandle, shares: TensorHandle, chosen: int, number: int) -> Function:
+def _term(y: TensorHandle, shares: TensorHandle, slots: _Slots, number: int) -> Function:
     """A row's share of one of its experts, times the expert's result."""
-    return tc.function(lambda at: shares[at[0], number] * y[at[0] * chosen + number, 0, at[1]])
+    place = slots.place
+
+    @tc.function
+    def term(at: Computed) -> Computed:
+        slot, i = place(at[0], number)
+        return shares[at[0], number] * y[slot, i, at[1]]
+
+    return term
 
 
 def _chosen_share(places: TensorHandle, shares: TensorHandle, number: int) -> Function:

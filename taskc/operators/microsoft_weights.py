@@ -7,7 +7,7 @@ is compiled.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, gcd
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,12 @@ from taskc import DType, f32, i32, i64, u4, u8
 from taskc.dataclass import dataclass
 from taskc.ir.types import from_numpy
 from taskc.kernels.quantized import quantized_matmul
-from taskc.kernels.quantized.words import multiplies_words, rounded_rows, words_matmul
+from taskc.kernels.quantized.words import (
+    columns_of_experts,
+    multiplies_words,
+    rounded_rows,
+    words_matmul,
+)
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.files import MICROSOFT
 from taskc.operators.graph import Array
@@ -27,6 +32,7 @@ from taskc.operators.products import rows_times
 from taskc.operators.tensors import Tensor, computed, handle_of, now, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
+_GROUP = 128  # most weights of an expert's row that are added up before they are scaled
 _FEW = 32  # rows of floats, each tile of which makes floats of the weights
 
 
@@ -244,6 +250,67 @@ def _by_words(
         left = made_for_all(rows, rounded, lambda: rounded(rows))
     made: TensorHandle = kernel(*left, *operands)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertWeights:
+    """Constant weights of experts, in groups: w[e, n, k] = (code - zero) * scale.
+
+    packed  [experts, n, bytes]
+    scales  [experts, n, blocks]
+    zeros   codes like the scales; without them each is half of the range
+    """
+
+    bits: int
+    packed: Array
+    scales: Array
+    zeros: Array | None
+
+    def products(self, left: TensorHandle, places: TensorHandle) -> TensorHandle:
+        """left[1 or slots, m, k] by the weights of the expert of each slot: [slots, m, n]."""
+        (count, n, _), (own, m, k), (slots,) = self.packed.shape, left.shape, places.shape
+        blocks = self.scales.shape[2]
+        kernel: Any = kernel_of(
+            words_matmul, m, n, k, dtype=left.dtype, bits=self.bits, group=k // blocks,
+            scales=from_numpy(self.scales.dtype), zeros=self.zeros is not None, result=left.dtype,
+            experts=(count, own, slots),
+        )  # fmt: skip
+        behind = columns_of_experts(n, count) // count - n
+
+        def rows(x: Array) -> Array:
+            return np.pad(x, ((0, 0), (0, behind), (0, 0))).reshape(-1, x.shape[2])
+
+        operands = [
+            now(lambda: kernel.pack(rows(self.packed), "b")),
+            now(lambda: kernel.pack(rows(self.scales).T, "scales")),
+        ]
+        if self.zeros is not None:
+            zeros = rows(self.zeros).T
+            operands.append(now(lambda: kernel.pack(zeros, "points")))
+        made: TensorHandle = kernel(left, *operands, places)
+        return made
+
+
+def expert_weights(
+    bits: int, block: int, packed: Tensor, scales: Tensor, zeros: Tensor | None
+) -> ExpertWeights | None:
+    """Weights with a scale for each block of a row, or for each row (0); None if no kernel takes them as they are."""
+    if not all(isinstance(x, np.ndarray) for x in (packed, scales, zeros) if x is not None):
+        return None
+    packed, scales = np.asarray(packed), np.asarray(scales)
+    rows, k = packed.shape[1], packed.shape[2] * 8 // bits
+    group = block or gcd(k, _GROUP)
+    if k % group or group * bits % 32 or not tc.machine().is_processor:
+        return None
+    codes = None
+    if zeros is not None and block:
+        codes = codes_of(np.asarray(zeros), bits, k // block)
+    elif zeros is not None:
+        codes = codes_of(np.asarray(zeros), bits, rows)[..., None]
+    if not block:
+        scales = np.repeat(scales.reshape(*scales.shape[:2], 1), k // group, 2)
+        codes = None if codes is None else np.repeat(codes, k // group, 2)
+    return ExpertWeights(bits, packed, np.ascontiguousarray(scales), codes)
 
 
 # The floats of 4 bits that bitsandbytes has, by their code.

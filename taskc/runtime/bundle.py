@@ -59,7 +59,7 @@ from taskc.runtime.targets import find_target, finish_compiling, kernel_cache, l
 if TYPE_CHECKING:
     from taskc.backend.cpu.compile import LoadedKernel
 
-FORMAT = 2  # increases with every change of the format or its meaning
+FORMAT = 3  # increases with every change of the format or its meaning
 _MAGIC = b"taskc bundle".ljust(16, b"\0")
 _HEAD = struct.Struct("<16sIIQ32s")
 _ALIGNMENT = 64

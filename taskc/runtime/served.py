@@ -19,6 +19,7 @@ import numpy as np
 
 from taskc.arrays.device import AnyArray
 from taskc.dataclass import dataclass
+from taskc.ir.extents import compute
 from taskc.ir.reentry import Turn
 from taskc.programs.definition import ProgramDefinition
 from taskc.runtime import user_passes
@@ -53,6 +54,23 @@ class CountedOutput:
     axis: int
 
 
+class Condition:
+    """Whether types of arrays are served. Calls with new shapes ask it, so it is compiled.
+
+    text    a Python expression of the types, `t`, and of numbered data types, `d0`, `d1`, ...:
+            "len(t[0][1]) == 2 and (n0 := t[0][1][1]) > 0 and t[0] == (d0, (1, n0,))"
+    """
+
+    def __init__(self, text: str, dtypes: Sequence[np.dtype[Any]]) -> None:
+        self.text = text
+        self.dtypes = tuple(dtypes)
+        scope = {"compute": compute, **{f"d{k}": dtype for k, dtype in enumerate(self.dtypes)}}
+        self._holds: Callable[[Types], bool] = eval(f"lambda t: {text}", scope)
+
+    def __call__(self, types: Types) -> bool:
+        return self._holds(types)
+
+
 # The name of a program's output, or an array that doesn't depend on inputs.
 Output: TypeAlias = str | CountedOutput | Array
 
@@ -70,7 +88,7 @@ class Runnable:
     program: Any
     inputs: tuple[str, ...]
     outputs: tuple[Output, ...]
-    serves: Callable[[Types], bool] | None = field(default=None, kw_only=True)
+    serves: Condition | None = field(default=None, kw_only=True)
 
 
 def outputs_of(

@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
+
+import taskc as tc
 
 OFFER = "it has add, racy, unlucky, doubled"
 
@@ -117,3 +121,22 @@ def test_a_program_that_cannot_be_traced(run: Any) -> None:
     assert ended.err.startswith(
         "error: programs.py has no kernel 'twic'; did you mean 'twice'? it has"
     )
+
+
+def test_a_bundle_of_a_model_with_states(run: Any, folder: Path) -> None:
+    def tensor(name: str, *shape: int | str) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    graph = helper.make_graph(
+        [helper.make_node("Concat", ["past", "x"], ["present"], axis=0)],
+        "main",
+        [tensor("past", "n", 4), tensor("x", "m", 4)],
+        [tensor("present", "all", 4)],
+    )
+    imports = [helper.make_opsetid("", 17)]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    session = tc.compile(proto, states={"present": "past"}, capacity=8)
+    tc.save_bundle(session, folder / "states.taskc", {"x": np.ones((2, 4), np.float32)})
+    ended = run("run", "states.taskc")
+    assert ended.code == 2
+    assert "holds a model with states, which tc.load_bundle loads" in ended.err

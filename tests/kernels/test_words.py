@@ -10,7 +10,7 @@ import pytest
 
 import taskc as tc
 from taskc import DType, f16, f32, i32
-from taskc.kernels.quantized.words import rounded_rows, words_matmul
+from taskc.kernels.quantized.words import columns_of_experts, rounded_rows, words_matmul
 from tests.kernels.simulated import simulated
 
 Array = np.ndarray[Any, Any]
@@ -27,9 +27,9 @@ class Operands:
 
     def __init__(
         self, m: int, n: int, k: int, *, bits: int = 4, group: int = 32, zeros: bool = False,
-        bias: bool = False, scales: DType = f32, dtype: DType = f32,
+        bias: bool = False, scales: DType = f32, dtype: DType = f32, seed: int = 0,
     ) -> None:  # fmt: skip
-        random = np.random.default_rng([m, n, k, bits])
+        random = np.random.default_rng([m, n, k, bits, seed])
         self.group, self.bits, groups = group, bits, ceil(k / group)
         self.a = random.standard_normal((m, k)).astype(dtype.numpy)
         if m and k:
@@ -93,6 +93,30 @@ def test_by_floats(shape: tuple[int, int, int], options: dict[str, Any]) -> None
     kernel = kernels(operands, shape[1], shape[0], f32)
     found = kernel(operands.a, *operands.packed(kernel))
     np.testing.assert_allclose(found, operands.product(operands.a), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("own", [1, 3])
+def test_the_weights_of_an_expert_for_each_product(own: int) -> None:
+    m, n, k, count, places = 5, 70, 64, 4, np.int32([3, 0, 3])
+    experts = [Operands(m, n, k, zeros=True, seed=seed) for seed in range(count)]
+    kernel = words_matmul(m, n, k, dtype=f32, zeros=True, experts=(count, own, 3))
+    wide = columns_of_experts(n, count) // count
+
+    def together(arrays: list[Array], axis: int) -> Array:
+        behind = [(0, wide - n) if d == axis else (0, 0) for d in range(2)]
+        return np.concatenate([np.pad(array, behind) for array in arrays], axis)
+
+    found = kernel(
+        np.stack([one.a for one in experts[:own]]),
+        kernel.pack(together([in_bytes(one.codes, 4) for one in experts], 0), "b"),
+        kernel.pack(together([one.scales for one in experts], 1), "scales"),
+        kernel.pack(together([one.zeros for one in experts], 1), "points"),
+        places,
+    )
+    for s, place in enumerate(places):
+        np.testing.assert_allclose(
+            found[s], experts[place].product(experts[min(s, own - 1)].a), rtol=1e-5, atol=1e-3
+        )
 
 
 @pytest.mark.parametrize(("shape", "options"), SHAPES, ids=str)

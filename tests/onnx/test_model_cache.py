@@ -20,14 +20,16 @@ from onnx import TensorProto, numpy_helper
 import taskc as tc
 from taskc.backend.cpu.program import LoadedProgram
 from taskc.ir.nodes import Unary
-from taskc.onnx import reader, session
+from taskc.onnx import model_cache, reader
 from taskc.onnx.passes import pipeline
 from taskc.operators import call as operators
 from taskc.operators.call import operator
 from taskc.programs.ir import Computation, Program, map_callees
 from taskc.tune.database import Database
 
+from .decoder import decoder, greedy
 from .models import model, node, tensor
+from .test_states import STATES, write
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,7 @@ def _nothing_is_registered_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_aside", lambda write: write())
+    monkeypatch.setattr(model_cache, "_aside", lambda write: write())
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def test_processes_start_before_a_large_model_is_traced(
     path = tmp_path / "large.onnx"
     path.write_bytes(model(nodes, [tensor("x", 3)], ["y"]).SerializeToString())
     expected: list[int] = []
-    monkeypatch.setattr(session, "expect_kernels", expected.append)
+    monkeypatch.setattr(model_cache, "expect_kernels", expected.append)
     tc.compile(path)(np.float32([-1, 0, 1]))
     assert expected[0] == 20
     expected.clear()
@@ -180,7 +182,7 @@ def test_a_file_is_hashed_anew_until_it_has_settled(
     hashes = hashes_in(monkeypatch)
     assert [called(path), called(path)] == [4, 4]
     assert len(hashes) == 2
-    monkeypatch.setattr(session, "_SETTLED", 0)
+    monkeypatch.setattr(model_cache, "_SETTLED", 0)
     assert [called(path), called(path), called(path)] == [4, 4, 4]
     assert (len(hashes), reads.count) == (3, 1)
     written(path, 2.0)
@@ -190,13 +192,13 @@ def test_a_file_is_hashed_anew_until_it_has_settled(
 
 def hashes_in(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are hashed from now on."""
-    hashes, hashed = list[Path](), session._hashed
+    hashes, hashed = list[Path](), model_cache._hashed
 
     def noted(path: Path) -> str:
         hashes.append(path)
         return hashed(path)
 
-    monkeypatch.setattr(session, "_hashed", noted)
+    monkeypatch.setattr(model_cache, "_hashed", noted)
     return hashes
 
 
@@ -204,7 +206,7 @@ def test_a_file_that_cannot_be_in_the_cache_is_hashed_later(
     path: Path, tmp_path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of a size that the cache has is hashed first: it may be a copy."""
-    monkeypatch.setattr(session, "_SETTLED", 0)
+    monkeypatch.setattr(model_cache, "_SETTLED", 0)
     hashes = hashes_in(monkeypatch)
     found = tc.compile(path)
     assert not hashes
@@ -223,7 +225,7 @@ def test_a_file_that_cannot_be_in_the_cache_is_hashed_later(
 def test_a_file_that_changes_before_it_is_hashed_is_not_kept(
     change: Callable[[Path], object], path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_SETTLED", 0)
+    monkeypatch.setattr(model_cache, "_SETTLED", 0)
     found = tc.compile(path)
     change(path)
     assert found(_X)[0][0, 0] == 4
@@ -267,23 +269,23 @@ def test_what_is_compiled_depends_on_is_in_the_hash(
     called(path)
     called(path, exact=True)
     assert reads.count == 2
-    own = [*session._surroundings()]
+    own = [*model_cache._surroundings()]
     for number in range(len(own)):
         other = [*own[:number], "another", *own[number + 1 :]]
         with monkeypatch.context() as patched:
-            patched.setattr(session, "_surroundings", lambda other=other: other)
+            patched.setattr(model_cache, "_surroundings", lambda other=other: other)
             called(path)
         assert reads.count == 3 + number
     tuned = Database(tmp_path / "tuning.sqlite3")
-    monkeypatch.setattr(session, "database", lambda: tuned)
-    before = [*session._surroundings()]
+    monkeypatch.setattr(model_cache, "database", lambda: tuned)
+    before = [*model_cache._surroundings()]
     tuned.set_fact("a machine", "a fact", 1.0)
-    assert [*session._surroundings()] != before
+    assert [*model_cache._surroundings()] != before
 
 
 def test_the_version_of_onnx_is_in_the_hash() -> None:
-    assert f"onnx-{version('onnx')}.dist-info" in session._surroundings()
-    assert session._installed("nothing_of_this_name") == ""
+    assert f"onnx-{version('onnx')}.dist-info" in model_cache._surroundings()
+    assert model_cache._installed("nothing_of_this_name") == ""
 
 
 def test_the_precision_is_in_the_hash(tmp_path: Path, reads: Reads) -> None:
@@ -379,27 +381,95 @@ def test_what_is_damaged_is_made_again(
     assert reads.count == before + 2
 
 
-def test_models_with_tensors_elsewhere_are_not_kept(
-    tmp_path: Path, reads: Reads, cache: Path
-) -> None:
-    data = np.float32([1, 1, 1])
+def with_bias_elsewhere(path: Path, name: str = "weights") -> Path:
+    """A model whose bias is in another file."""
     bias = TensorProto(
         name="b", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL
     )
-    bias.external_data.add(key="location", value="weights")
+    bias.external_data.add(key="location", value=name)
     proto = model(
         [node("Add", ["x", "b"], ["s"]), node("Mul", ["s", "s"], ["y"])],
         [tensor("x", "n", 3)],
         ["y", "b"],
         initializer=[bias],
     )
-    path = tmp_path / "elsewhere.onnx"
     path.write_bytes(proto.SerializeToString())
-    for value in (1, 2):
-        (tmp_path / "weights").write_bytes((value * data).tobytes())
-        assert called(path) == (1 + value) ** 2
+    (path.parent / name).write_bytes(np.float32([1, 1, 1]).tobytes())
+    return path
+
+
+def test_tensors_in_other_files_are_hashed_too(
+    tmp_path: Path, reads: Reads, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED", 0)
+    path, hashes = with_bias_elsewhere(tmp_path / "elsewhere.onnx"), hashes_in(monkeypatch)
+    assert [called(path), called(path), called(path)] == [4, 4, 4]
+    assert (reads.count, hashes) == (1, [path, tmp_path / "weights"])
+    found = tc.compile(path)
+    (tmp_path / "weights").write_bytes(np.float32([2, 2, 2]).tobytes())
+    assert found(_X)[0][0, 0] == 4  # from the cache, as the model was compiled
+    with pytest.raises(tc.CompileError, match="has changed since the model was compiled"):
+        found(_X[:1])
+    assert [called(path), called(path)] == [9, 9]
+    assert (reads.count, hashes[2:]) == (3, [tmp_path / "weights"])
+
+
+def test_tensors_that_change_after_they_are_read_are_not_kept(
+    tmp_path: Path, reads: Reads, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED", 0)
+    path, read = with_bias_elsewhere(tmp_path / "elsewhere.onnx"), reader.read
+
+    def read_and_changed(*given: Any) -> Any:
+        graph = read(*given)
+        (tmp_path / "weights").write_bytes(np.float32([2, 2, 2]).tobytes())
+        return graph
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader, "read", read_and_changed)
+        assert called(path) == 4
+    assert not bundles_in(cache)
+    assert [called(path), called(path)] == [9, 9]
+
+
+def test_a_model_with_tensors_in_a_file_of_a_long_name_is_not_kept(
+    tmp_path: Path, reads: Reads, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED", 0)
+    path = with_bias_elsewhere(tmp_path / "elsewhere.onnx", "w" * 200)
+    assert [called(path), called(path)] == [4, 4]
     assert reads.count == 2
-    assert not cache.exists()
+    assert not bundles_in(cache)
+
+
+def test_a_decoder_with_states_is_traced_once(
+    tmp_path: Path, reads: Reads, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A prompt and tokens are in one bundle, which serves all lengths; other calls add another one."""
+    proto, path = decoder(layers=1), tmp_path / "decoder.onnx"
+    path.write_bytes(proto.SerializeToString())
+
+    def is_right(*prompts: Sequence[int]) -> bool:
+        session, before = tc.compile(path, states=STATES, capacity=60), list[int]()
+        for prompt in prompts:
+            ids = [*before, *prompt]
+            expected = greedy(proto, np.array(ids), 4)
+            if write(session, np.array(prompt), 4) != expected:
+                return False
+            before = [*ids, *expected[:-1]]  # the last token was not read
+        return True
+
+    assert all(is_right([3, 14, 15]) for _ in range(3))
+    assert (reads.count, len(bundles_in(cache))) == (1, 1)
+    assert is_right([9, 2, 7, 1, 8])
+    assert reads.count == 1
+    assert is_right([5, 6], [7, 8, 9])  # several tokens after others take a program of their own
+    assert (reads.count, len(bundles_in(cache))) == (2, 2)
+    assert is_right([5], [6, 4])
+    assert reads.count == 2
+    tc.compile(path, states=STATES, capacity=61)
+    assert reads.count == 3
+    assert not caplog.records
 
 
 def test_what_is_no_model_is_told_as_before(tmp_path: Path) -> None:
@@ -428,7 +498,7 @@ def test_a_call_does_not_wait_for_the_disk(
     def aside(write: Callable[[], None]) -> None:
         waiting.append(threading.Thread(target=write))
 
-    monkeypatch.setattr(session, "_aside", aside)
+    monkeypatch.setattr(model_cache, "_aside", aside)
     assert called(path, 1) == 4
     assert not bundles_in(cache)
     (thread,) = waiting
@@ -448,7 +518,7 @@ def test_programs_are_written_after_the_first_result(
         return run(program, *args)
 
     monkeypatch.setattr(LoadedProgram, "run", noted)
-    monkeypatch.setattr(session, "_aside", lambda write: events.append("write"))
+    monkeypatch.setattr(model_cache, "_aside", lambda write: events.append("write"))
     found = tc.compile(path)
     found(_X)
     assert events == ["run", "write"]

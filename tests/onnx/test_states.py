@@ -329,8 +329,23 @@ def test_what_a_session_refuses(tmp_path: Path) -> None:
             session.run(names, feeds)
         assert str(caught.value) == message
     assert session.length == 0
-    with pytest.raises(ArgumentError, match="a model with states isn't saved"):
+    with pytest.raises(ArgumentError, match="is saved for calls of a sequence"):
         tc.save_bundle(session, tmp_path / "bundle.taskc")
+
+
+def test_a_saved_decoder_writes_texts_of_any_length(tmp_path: Path) -> None:
+    path = tmp_path / "decoder.taskc"
+    tc.save_bundle(compiled(), path, feeds_of(PROMPT, 0), feeds_of([7], len(PROMPT)))
+    session = tc.load_bundle(path, verify=True)
+    assert isinstance(session, type(compiled()))
+    other = session.sequence()
+    for prompt in (PROMPT, PROMPT[::-1].repeat(4)):
+        session.reset()
+        assert write(session, prompt, 20) == greedy(PROTO, prompt, 20)
+    assert write(other, PROMPT, 3) == greedy(PROTO, PROMPT, 3)
+    assert len(session.model.programs) == 2
+    with pytest.raises(ArgumentError, match="the bundle has no program for position: u8"):
+        write(session, PROMPT, 1)  # several tokens after others
 
 
 def test_an_extent_of_a_state_comes_from_other_inputs() -> None:
@@ -471,6 +486,13 @@ def test_an_encoder_decoder_computes_as_the_reference_does(form: str) -> None:
             assert sequence.given[f"past.{CROSS}"] is held
             assert sequence.memory[f"past.{KEY}"] is memory
     assert len(session.model.programs) == 1
+
+
+def test_a_model_of_two_graphs_is_not_saved(tmp_path: Path) -> None:
+    session = tc.compile(decoder_of(False), first=decoder_of(True), states=OF_LAYER, capacity=40)
+    with pytest.raises(CompileError, match="its first call runs a graph of its own"):
+        tc.save_bundle(session, tmp_path / "bundle.taskc", {"ids": np.array([[1]])})
+    assert not [*tmp_path.iterdir()]
 
 
 def test_an_input_that_no_output_appends_to_is_given_once() -> None:

@@ -47,7 +47,10 @@ class Panels(VectorTile):
     def cost(self, problem: Problem, machine: Machine) -> float:
         """Products of all tiles and, of each panel once, the conversion of its weights: in waves of blocks."""
         height, width = known(problem.m), self.wide * self.panels
-        products = self.rows * self.vectors / PROCESSOR.fused_per_cycle
+        products = PROCESSOR.beside(
+            self.rows * self.vectors / PROCESSOR.fused_per_cycle,
+            (self.rows + self.vectors) / PROCESSOR.loads_per_cycle,
+        )
         if machine.registers < 32:  # before AVX-512, elements of a take instructions of their own
             products += self.rows / 2
         converted = 3 * self.vectors * PROCESSOR.widening_cycles

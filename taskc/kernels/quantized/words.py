@@ -151,40 +151,57 @@ def words_matmul(
     zeros: bool = False,
     result: DType = f32,
     bias: bool = False,
+    experts: tuple[int, Extent, Extent] | None = None,
     machine: Machine | None = None,
 ) -> tc.KernelDefinition:
     """A kernel: c[m, n] = a[m, k] @ w[k, n] + bias[n]. `kernel.pack` takes b, scales[groups, n] and points[groups, n].
 
-    b       codes[n, k] of whole groups, row by row, as bytes whose lowest bits have the first ones
-    dtype   a's type; None: instead of a come its words, factors and totals, as `rounded_rows` makes them
-    scales  the type of the scales
-    zeros   zero points, u8, are an operand; else each is half of the range
+    b        codes[n, k] of whole groups, row by row, as bytes whose lowest bits have the first ones
+    dtype    a's type; None: instead of a come its words, factors and totals, as `rounded_rows` makes them
+    scales   the type of the scales
+    zeros    zero points, u8, are an operand; else each is half of the range
+    experts  how many weights b has, and how many products a (1 or as many as c) and c have:
+             c[s, m, n] = a[s, m, k] @ w[places[s], k, n]; b, scales and points have `columns_of_experts` in place of n
     """
     require_numbers("words_matmul", n=n, k=k, group=group)
     machine = machine or tc.machine()
     lanes, most = machine.lanes, machine.registers // 2
     groups, deep = ceil(k / group), group * bits // 32
     wide = _VECTORS * lanes
+    count = experts[0] if experts else 1
+    products = experts[1:] if experts else ()
+    own, slots = products[:1], products[1:]
+    of_a, of_c = (*own, m, k), (*slots, m, n)
     made = Epilogue(
-        bias=bias, scale=False, residual=False, activation=None, total=f32, made=result[m, n],
-        features=n,
+        bias=bias, scale=False, residual=False, activation=None, total=f32,
+        made=result[of_c], features=n,
     )  # fmt: skip
     epilogue, offset = made.function, made.operands[0]
-    panels = max(1, ceil(n / wide))
+    columns = n if experts is None else columns_of_experts(n, count, machine)
+    panels = max(1, ceil(columns / wide))
 
     def packed(dtype: DType, rows: int) -> TensorType:
         layout = repeat(1, panels) * repeat(rows, wide)
         return dtype[rows, panels * wide].laid(layout)
 
     rounded_types = i32[m, groups * group // 4], f32[m, groups], i32[m, groups]
-    left_types = rounded_types if dtype is None else (dtype[m, k],)
+    left_types = rounded_types if dtype is None else (dtype[of_a],)
+    place_types = (i32[slots],) if slots else ()
     zero_types = (packed(u8, groups),) if zeros else ()
     zero = _zero_point(bits) if not zeros else _given_zero
     of_rows = (
         _of_bytes(m, deep, bits, zero)
         if dtype is None
-        else _of_floats(m, k, deep, bits, lanes, zero)
+        else _of_floats(own, m, k, deep, bits, lanes, zero)
     )
+
+    @tc.function
+    def column(places: Any, slot: Any, col: Any) -> Any:
+        """The column of b for one of c."""
+        if not slots:
+            return col
+        else:
+            return min(max(places[0][slot[0]], 0), count - 1) * (columns // count) + col
 
     # Tiles have few rows of all vectors, or more rows of half of them.
     rows = most * 2 // _VECTORS if not isinstance(m, int) or m > most // _VECTORS else max(1, m)
@@ -194,13 +211,14 @@ def words_matmul(
 
     @tc.function
     def tile(
-        own: Mapping, left: Values, b: Value, scales: Value, points: Values, sums: Value, row: Value, col: Value,
+        own: Mapping, left: Values, b: Value, scales: Value, points: Values, sums: Value, slot: Values, row: Value,
+        col: Value,
     ) -> None:  # fmt: skip
         """The sums of so many rows of a panel."""
         for p in range(0, wide, own.shape[1]):
             acc = tc.tile(f32, own, 0)
             for g in range(groups):
-                part = of_rows(own, left, b, points, g, row, col + p)
+                part = of_rows(own, left, b, points, g, slot, row, col + p)
                 for i, j in own:
                     acc[i, j] += part[i, j] * scales[g, col + p + j].to(f32)
             for i, j in own:
@@ -208,10 +226,12 @@ def words_matmul(
 
     types = packed(i32, groups * deep), packed(scales, groups)
     packs: dict[str, Any] = {
-        "b": pack_words(n, groups, bits, group, types[0]),
-        "scales": (groups, n),
-        **({"points": (groups, n)} if zeros else {}),
+        "b": pack_words(columns, groups, bits, group, types[0]),
+        "scales": (groups, columns),
+        **({"points": (groups, columns)} if zeros else {}),
     }
+    by = (*(1 for _ in slots), tall, wide)
+    order = (1, 0) if not slots else (0, 2, 1)
 
     @tc.kernel(workers=lanes, packs=packs)
     def words_matmul(
@@ -219,27 +239,35 @@ def words_matmul(
         b: tc.typed[types[0]],
         scales: tc.typed[types[1]],
         points: tc.typed[zero_types],
+        places: tc.typed[place_types],
         offsets: tc.typed[offset],
-        c: tc.typed[tc.out[result[m, n]]],
+        c: tc.typed[tc.out[result[of_c]]],
     ) -> None:
-        for row, col in tc.tiles((m, n), by=(tall, wide), order=(1, 0)):
+        for *slot, row, col in tc.tiles(of_c, by=by, order=order):
             for r in range(row, row + tall, rows):
                 if r < m:
                     sums = tc.shared(f32[rows, wide])
                     for less, height in tc.static(list(pairwise((0, *heights)))):
                         if less < m - r and (m - r <= height or height == rows):
                             vectors = _VECTORS if height * _VECTORS <= most else _VECTORS // 2
-                            own = repeat(height, vectors) * spatial(1, lanes)
-                            tile(own, left, b, scales, points, sums, r, col)
+                            held = repeat(height, vectors) * spatial(1, lanes)
+                            first = column(places, slot, col)
+                            tile(held, left, b, scales, points, sums, slot, r, first)
                     for i, j in repeat(rows, _VECTORS) * spatial(1, lanes):
                         if r + i < m and col + j < n:
-                            at = r + i, col + j
-                            c[at] = epilogue(sums[i, j], offsets, at[1], at)
+                            at = (*slot, r + i, col + j)
+                            c[at] = epilogue(sums[i, j], offsets, col + j, at)
 
     return words_matmul
 
 
-# --- The sums of a group, for so many rows and columns: a function of (own, left, b, points, group, row, column) --
+def columns_of_experts(n: int, count: int, machine: Machine | None = None) -> int:
+    """The columns of all experts, of which each has whole panels."""
+    wide = _VECTORS * (machine or tc.machine()).lanes
+    return count * max(1, ceil(n / wide)) * wide
+
+
+# --- The sums of a group, for so many rows and columns: a function of (own, left, b, points, group, slot, row, column)
 
 
 @tc.function
@@ -260,8 +288,8 @@ def _of_bytes(m: Extent, deep: int, bits: int, zero: Function) -> Function:
 
     @tc.function
     def of_bytes(
-        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
-    ) -> Any:
+        own: Mapping, left: Values, b: Value, points: Values, g: Value, slot: Values, row: Value, col: Value,
+    ) -> Any:  # fmt: skip
         words, factors, totals = left
         sums, floats = tc.tile(i32, own), tc.tile(f32, own)
         for i, j in own:
@@ -279,15 +307,18 @@ def _of_bytes(m: Extent, deep: int, bits: int, zero: Function) -> Function:
     return of_bytes
 
 
-def _of_floats(m: Extent, k: int, deep: int, bits: int, lanes: int, zero: Function) -> Function:
-    """Of activations as they are: weights become floats in registers."""
+def _of_floats(
+    products: tuple[Extent, ...], m: Extent, k: int, deep: int, bits: int, lanes: int, zero: Function
+) -> Function:  # fmt: skip
+    """Of activations as they are, of one or more products: weights become floats in registers."""
     parts, mask = 8 // bits, (1 << bits) - 1
 
     @tc.function
     def of_floats(
-        own: Mapping, left: Values, b: Value, points: Values, g: Value, row: Value, col: Value
-    ) -> Any:
+        own: Mapping, left: Values, b: Value, points: Values, g: Value, slot: Values, row: Value, col: Value,
+    ) -> Any:  # fmt: skip
         (a,) = left
+        of_slot = tuple(min(one, count - 1) for one, count in zip(slot, products, strict=True))
         sums = tc.tile(f32, own, 0)
         above = tc.tile(f32, repeat(1, own.shape[1] // lanes) * spatial(1, lanes))
         for i, j in above.mapping:
@@ -300,7 +331,8 @@ def _of_floats(m: Extent, k: int, deep: int, bits: int, lanes: int, zero: Functi
                         # The float 2**23 + code, less 2**23 + zero.
                         moved = (code | 0x4B000000).bitcast(f32) - above[0, j]
                         at = (g * 4 + byte) * parts * deep + part * deep + q
-                        value = a[min(row + i, m - 1), at].to(f32) if at < k else f32(0)
+                        place = (*of_slot, min(row + i, m - 1), at)
+                        value = a[place].to(f32) if at < k else f32(0)
                         sums[i, j] += value * moved
         return sums
 
