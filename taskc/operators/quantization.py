@@ -79,9 +79,15 @@ def quantize(call: Call) -> Held:
             x, dtype, tc.function(lambda *at: (read[at].to(wide) / step(at).to(wide)).to(dtype))
         )
 
+    scaled = tc.function(lambda at: read[at].to(wide) / step(at).to(wide))
+    if call.attribute("factor", 0):  # of onnx/passes/quantization_scales.py
+        scaled = tc.function(lambda at: read[at].to(wide) * step(at).to(wide))
+        if call.single(1) == 1:
+            scaled = tc.function(lambda at: read[at].to(wide))
+
     @tc.function
     def quantized(*at: Element) -> Computed:
-        return clamped(round(read[at].to(wide) / step(at).to(wide)) + origin(at).to(wide), dtype)
+        return clamped(round(scaled(at)) + origin(at).to(wide), dtype)
 
     return like(x, dtype, quantized)
 
