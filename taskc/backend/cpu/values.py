@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeGuard
 
+from taskc.backend.cpu.byte_tables import is_byte_table, looked_up
 from taskc.backend.cpu.dots import AVX_LANES, Dots
 from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
 from taskc.backend.cpu.memory import LaneAddress, LaneMemory, Private, PrivateMemory, shared_bytes
@@ -43,7 +44,7 @@ from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor,
 from taskc.ir.operations import DOTS
 from taskc.ir.rewrite import bound_by, expressions, map_children, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
-from taskc.ir.types import i32, i64
+from taskc.ir.types import i32, i64, u8
 
 
 class BarrierGroups:
@@ -342,6 +343,10 @@ class LaneValues:
             segments = segments_of(indices[0], self) if tensor.swizzle is None else None
             if segments is not None:
                 return self._read_segments(tensor, segments)
+            if self.builder.permutes_bytes and is_byte_table(tensor):
+                places = self.elementwise.convert(place.index, u8).text
+                looked = looked_up(self.builder, place.base, places, self.lanes)
+                return LaneValue(looked, tensor.dtype, self.lanes)
         return self.memory.load(place, self.guard, self.active())
 
     def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> LaneValue:
