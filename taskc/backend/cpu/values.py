@@ -44,7 +44,7 @@ from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor,
 from taskc.ir.operations import DOTS
 from taskc.ir.rewrite import bound_by, expressions, map_children, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
-from taskc.ir.types import i32, i64, u8
+from taskc.ir.types import DType, f32, i32, i64, u8
 
 
 class BarrierGroups:
@@ -261,6 +261,8 @@ class LaneValues:
             case ir.Fused(left=left, right=right, addend=addend):
                 return elementwise.fused(part(left), part(right), part(addend))
             case ir.Cast(operand=operand, dtype=dtype):
+                if self.lanes and (rounded := self._rounded(operand, dtype)) is not None:
+                    return elementwise.rounded(*map(part, rounded), dtype=dtype)
                 return elementwise.convert(part(operand), dtype)
             case ir.Bitcast(operand=operand, dtype=dtype):
                 return elementwise.bitcast(part(operand), dtype)
@@ -275,6 +277,22 @@ class LaneValues:
                 raise InternalError(f"no code for {type(expression).__name__}")
             case _:
                 return assert_never(expression)
+
+    def _rounded(self, value: Expression, dtype: DType) -> tuple[Expression, ...] | None:
+        """x and, if there is one, z, of a value that is to be a short integer: round(x), or round(x) + z for a short
+        integer z."""
+        if dtype.is_float or dtype.bits not in (8, 16) or value.dtype is not f32:
+            return None
+        if isinstance(value, Variable):
+            value = self.definitions.get(value, value)
+        match value:
+            case ir.Unary(operator="round", operand=x):
+                return (x,)
+            case ir.Binary(
+                operator="+", left=ir.Unary(operator="round", operand=x), right=ir.Cast(operand=z)
+            ) if z.dtype.is_integer and z.dtype.bits <= 16:
+                return x, z
+        return None
 
     def _add_dot(
         self, total: LaneValue, dot: ir.Binary, part: Callable[[Expression], LaneValue]

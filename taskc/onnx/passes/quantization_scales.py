@@ -1,6 +1,6 @@
 """Divisions by the scales of quantization become factors that are there anyway.
 
-    f = ScaledSums(i, s, t, b)               f = ScaledSums(i, s / u, t, b / u)
+    f = ScaledSums(..., s, t, b)             f = ScaledSums(..., s / u, t, b / u)
     a = DequantizeLinear(x, v, p)            a = DequantizeLinear(x, v / u, p)
     c = Add(f, a)                      ->    c = Add(f, a)
     r = Relu(c)                              r = Relu(c)
@@ -23,6 +23,8 @@ from taskc.operators.graph import Graph, Node
 
 # The number of inputs whose common positive factor is the result's, too; None for all.
 _SCALED = {"Relu": None, "Add": None, "Sub": None, "Concat": None, "MaxPool": None, "Mul": 1}
+
+_SCALE_OF_IMAGES, _BIAS = 4, 6  # inputs of ScaledSums
 
 
 def quantization_scales(graph: Graph) -> Graph:
@@ -65,11 +67,11 @@ def _divided(rewriting: Rewriting, name: str, scale: np.float32) -> str:
     if node is None:
         return ""
     if (node.domain, node.operator) == ("", "DequantizeLinear"):
-        return _with_scale(rewriting, node, scale)
+        return _with_scale(rewriting, node, scale, 1)
     if tensors.reads[name] != 1 or len(node.outputs) != 1:
         return ""
     if (node.domain, node.operator) == ("taskc", "ScaledSums"):
-        return _with_scale(rewriting, node, scale)
+        return _with_scale(rewriting, node, scale, _SCALE_OF_IMAGES)
     if node.domain or node.operator not in _SCALED:
         return ""
     scaled = [_divided(rewriting, item, scale) for item in node.inputs[: _SCALED[node.operator]]]
@@ -82,22 +84,22 @@ def _divided(rewriting: Rewriting, name: str, scale: np.float32) -> str:
     return output
 
 
-def _with_scale(rewriting: Rewriting, node: Node, scale: np.float32) -> str:
-    """Add a copy of a node that has scales, with quotients in their place."""
-    tensors = rewriting.tensors
-    x, own, *others = node.inputs
-    known = tensors.array(own)
+def _with_scale(rewriting: Rewriting, node: Node, scale: np.float32, place: int) -> str:
+    """Add a copy of a node that has a scale, with the quotient in its place, and a bias that is divided, too."""
+    inputs = list(node.inputs)
+    own = inputs[place]
+    known = rewriting.tensors.array(own)
     if known is None or known.dtype != np.float32 or node.attributes.get("output_dtype", 0):
         return ""
     with np.errstate(over="ignore", under="ignore"):
         quotients = np.asarray(known / scale)
     if not _are_normal(known, quotients):
         return ""
-    if node.operator == "ScaledSums" and (bias := others[1]):
-        others[1] = _divided(rewriting, bias, scale)
-        if not others[1]:
+    if node.operator == "ScaledSums" and inputs[_BIAS]:
+        inputs[_BIAS] = _divided(rewriting, inputs[_BIAS], scale)
+        if not inputs[_BIAS]:
             return ""
+    inputs[place] = rewriting.constant(f"{own}/scaled", quotients)
     output = rewriting.fresh(f"{node.outputs[0]}/scaled")
-    scales = rewriting.constant(f"{own}/scaled", quotients)
-    rewriting.nodes.append(replace(node, inputs=(x, scales, *others), outputs=(output,)))
+    rewriting.nodes.append(replace(node, inputs=tuple(inputs), outputs=(output,)))
     return output
