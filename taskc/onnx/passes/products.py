@@ -28,7 +28,7 @@ import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.ir.types import DType
-from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
+from taskc.onnx.passes.formulas import Rewriting, Tensors
 from taskc.operators.graph import Graph, Node
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
