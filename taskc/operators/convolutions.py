@@ -407,7 +407,8 @@ def _by_packs(
 def _products_of_zero(zero: Tensor | None, of_x: Function, w: Tensor) -> Tensor:
     """The zero point times the sum of each filter; of constants it is one."""
     if isinstance(zero, np.ndarray) and isinstance(w, np.ndarray):
-        return w.sum(1, dtype=np.int32) * zero.astype(np.int32).reshape(())
+        products: Array = w.sum(1, dtype=np.int32) * zero.astype(np.int32).reshape(())
+        return products
     of_w = summed(w, 1)
     return computed(of_w.shape, lambda feature: of_x(0) * of_w[feature])
 

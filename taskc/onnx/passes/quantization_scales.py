@@ -3,12 +3,17 @@
     f = ScaledSums(..., s, t, b)             f = ScaledSums(..., s / u, t, b / u)
     a = DequantizeLinear(x, v, p)            a = DequantizeLinear(x, v / u, p)
     c = Add(f, a)                      ->    c = Add(f, a)
-    r = Relu(c)                              r = Relu(c)
-    y = QuantizeLinear(r, u, q)              y = QuantizeLinear(r, 1, q, factor=1)
+    r = Relu(c)
+    y = QuantizeLinear(r, u, q)              y = QuantizeLinear(c, 1, q, factor=1)
 
 A division takes as long as all other operations between two convolutions. Scales are constants, so the quotients are
 computed when the model is compiled; ONNX Runtime requantizes sums by such factors, too. Where the factors of a tensor
-aren't known, it is multiplied by 1 / u. A number that is halfway between two bytes may become the other one.
+aren't known, it is multiplied by 1 / u. A Relu is left out where q is the least byte. A number that is halfway between
+two bytes may become the other one.
+
+    a = DequantizeLinear(x, u, q)
+    b = MaxPool(a)                     ->    y = MaxPool(x)
+    y = QuantizeLinear(b, u, q)
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.onnx.passes.formulas import Rewriting
+from taskc.onnx.passes.formulas import Rewriting, Tensors
 from taskc.operators.graph import Graph, Node
 
 # The number of inputs whose common positive factor is the result's, too; None for all.
@@ -31,15 +36,52 @@ def quantization_scales(graph: Graph) -> Graph:
     rewriting = Rewriting(graph)
     for node in graph.nodes:
         scale = _scale(rewriting, node)
-        if scale is not None:
-            x, factor = _divided(rewriting, node.inputs[0], scale), np.float32(1)
+        if scale is not None and (pool := _pool_of_bytes(rewriting.tensors, node)) is not None:
+            node = pool
+        elif scale is not None:
+            before, factor = _before_clamping(rewriting, node), np.float32(1)
+            x = _divided(rewriting, before, scale)
             if not x:
-                x, factor = node.inputs[0], factor / scale
+                x, factor = before, factor / scale
             name = rewriting.constant(f"{node.inputs[1]}/factor", factor)
             inputs, attributes = (x, name, *node.inputs[2:]), {**node.attributes, "factor": 1}
             node = replace(node, inputs=inputs, attributes=attributes)
         rewriting.nodes.append(node)
     return rewriting.graph
+
+
+def _pool_of_bytes(tensors: Tensors, node: Node) -> Node | None:
+    """The pooling of bytes that a QuantizeLinear's result is, if it is of numbers dequantized the same way."""
+    pool = tensors.makers.get(node.inputs[0])
+    if pool is None or (pool.domain, pool.operator, len(pool.outputs)) != ("", "MaxPool", 1):
+        return None
+    before = tensors.makers.get(pool.inputs[0])
+    if tensors.reads[pool.outputs[0]] != 1 or before is None:
+        return None
+    if before.domain or before.operator != "DequantizeLinear":
+        return None
+    pairs = zip(before.inputs[1:3], node.inputs[1:3], strict=False)
+    arrays = [tuple(map(tensors.array, pair)) for pair in pairs]
+    are_equal = len(arrays) == 2 and all(
+        a is not None and b is not None and a.dtype == b.dtype and np.array_equal(a, b)
+        for a, b in arrays
+    )
+    return replace(pool, inputs=before.inputs[:1], outputs=node.outputs) if are_equal else None
+
+
+def _before_clamping(rewriting: Rewriting, node: Node) -> str:
+    """The input of a QuantizeLinear, or of a Relu before it whose zero is the least byte: what is less is clamped."""
+    name, zero = node.inputs[0], rewriting.tensors.array((*node.inputs, "")[2])
+    relu = rewriting.tensors.makers.get(name)
+    if (
+        zero is None
+        or zero.size != 1
+        or relu is None
+        or (relu.domain, relu.operator) != ("", "Relu")
+    ):
+        return name
+    is_least = zero.dtype.kind in "iu" and zero.reshape(()) == np.iinfo(zero.dtype).min
+    return relu.inputs[0] if is_least and rewriting.tensors.reads[name] == 1 else name
 
 
 def _scale(rewriting: Rewriting, node: Node) -> np.float32 | None:
@@ -50,7 +92,8 @@ def _scale(rewriting: Rewriting, node: Node) -> np.float32 | None:
     if scale is None or scale.dtype != np.float32 or scale.size != 1 or scale.ndim > 1:
         return None
     number = np.float32(scale.reshape(()))
-    return number if _are_normal(number, 1 / number) else None
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        return number if _are_normal(number, 1 / number) else None
 
 
 def _are_normal(*numbers: Any) -> bool:
@@ -99,7 +142,13 @@ def _with_scale(rewriting: Rewriting, node: Node, scale: np.float32, place: int)
         inputs[_BIAS] = _divided(rewriting, inputs[_BIAS], scale)
         if not inputs[_BIAS]:
             return ""
+    attributes = node.attributes
+    if node.operator == "DequantizeLinear" and None not in map(
+        rewriting.tensors.number, node.inputs[1:3]
+    ):
+        attributes = {**attributes, "factor": 1}
     inputs[place] = rewriting.constant(f"{own}/scaled", quotients)
     output = rewriting.fresh(f"{node.outputs[0]}/scaled")
-    rewriting.nodes.append(replace(node, inputs=tuple(inputs), outputs=(output,)))
+    changed = replace(node, inputs=tuple(inputs), outputs=(output,), attributes=attributes)
+    rewriting.nodes.append(changed)
     return output
