@@ -14,6 +14,7 @@ from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.passes.recognize_formulas import recognize_gelu, recognize_norms
 from taskc.onnx.passes.separate_fused import separate_fused
 from taskc.onnx.passes.separate_labels import separate_labels
+from taskc.onnx.passes.unsigned_bytes import unsigned_bytes
 from taskc.operators.graph import Graph
 
 Pass = Callable[[Graph], Graph]
@@ -22,6 +23,8 @@ Pass = Callable[[Graph], Graph]
 FIRST: tuple[Pass, ...] = (separate_fused, separate_labels)
 
 PASSES: tuple[Pass, ...] = (
+    # Before byte_tables, which take bytes out of pairs of QuantizeLinear and DequantizeLinear.
+    unsigned_bytes,
     # Before products of bytes lose their nodes: what is between bytes and bytes is a table.
     byte_tables,
     # Before other passes look at products: those of bytes become other operators.
