@@ -33,9 +33,12 @@ _SCALE_OF_IMAGES, _BIAS = 4, 6  # inputs of ScaledSums
 
 
 def quantization_scales(graph: Graph) -> Graph:
-    rewriting = Rewriting(graph)
+    rewriting, known = Rewriting(graph), {*graph.constants, ""}
     for node in graph.nodes:
         scale = _scale(rewriting, node)
+        if known.issuperset(node.reads):  # computed once: a table has the operators' own numbers
+            known.update(node.outputs)
+            scale = None
         if scale is not None and (pool := _pool_of_bytes(rewriting.tensors, node)) is not None:
             node = pool
         elif scale is not None:
@@ -43,7 +46,7 @@ def quantization_scales(graph: Graph) -> Graph:
             x = _divided(rewriting, before, scale)
             if not x:
                 x, factor = before, factor / scale
-            name = rewriting.constant(f"{node.inputs[1]}/factor", factor)
+            name = rewriting.constant(f"{node.inputs[1]}/factor", np.asarray(factor))
             inputs, attributes = (x, name, *node.inputs[2:]), {**node.attributes, "factor": 1}
             node = replace(node, inputs=inputs, attributes=attributes)
         rewriting.nodes.append(node)

@@ -31,7 +31,7 @@ def unsigned_bytes(graph: Graph) -> Graph:
         if changed.intersection((*node.inputs[:1], *node.outputs)):
             zero = tensors.array(node.inputs[2])
             assert zero is not None
-            more = (zero.astype(np.int16) + _HALF).astype(np.uint8)
+            more = np.asarray(zero.astype(np.int16) + _HALF, np.uint8)
             inputs = (*node.inputs[:2], rewriting.constant(node.inputs[2], more))
             node = replace(node, inputs=inputs, attributes=_without_type(node))
         rewriting.nodes.append(node)
