@@ -310,31 +310,40 @@ def _spread_out(
 @operator("ConvInteger")
 def conv_integer(call: Call) -> Held:
     call.require_kernel()
-    return _sums(call, 0, 1, 2, 3)
+    return _corrected(*_sums(call, 0, 1, 2, 3))
 
 
 @operator("ScaledSums", domain="taskc")
 def scaled_sums(call: Call) -> Held:
-    """Sums of products of bytes times the scales of images and filters, plus a bias."""
-    sums, of_x, of_w = call.images(0), call.given(1), call.given(2)
-    assert isinstance(of_x, np.ndarray)
-    assert isinstance(of_w, np.ndarray)
-    bias = call.tensors(4)[3]
-    read, scale = elements_of(sums), _of_feature(handle_of(of_x * of_w))
+    """A convolution of bytes as ConvInteger, times the scales of images and filters, plus a bias."""
+    call.require_kernel()
+    of_x, of_w, bias = call.known(4), call.known(5), call.optional(6)
+    sums, less = _sums(call, 0, 1, 2, 3)
+    scales = of_x * of_w
+    offset = None if bias is None else _of_feature(handle_of(bias))
+    if isinstance(less, np.ndarray) and isinstance(bias, np.ndarray | None) and _are_short(call):
+        # The part of the zero point is a part of the bias: a fused multiply-add is all that is left.
+        before = 0 if bias is None else bias
+        offset = _of_feature(handle_of((before - scales * less).astype(np.float32)))
+    elif less is not None:
+        sums = _corrected(sums, less)
+    read, scale = elements_of(sums), _of_feature(handle_of(scales))
+    if offset is None:
+        return like(sums, f32, tc.function(lambda *at: read[at].to(f32) * scale(at)))
+    return like(sums, f32, tc.function(lambda *at: read[at].to(f32) * scale(at) + offset(at)))
 
-    @tc.function
-    def scaled(at: Element) -> Computed:
-        return read[at].to(f32) * scale(at)
 
-    if bias is None:
-        return like(sums, f32, tc.function(lambda *at: scaled(at)))
-    return like(sums, f32, tc.function(lambda *at: scaled(at) + bias[at[1]]))
+def _are_short(call: Call) -> bool:
+    """Whether f32 holds all sums of bytes by these filters exactly."""
+    w = call.known(1)
+    sums = np.abs(w.reshape(len(w), -1).astype(np.int64)).sum(1) * 255
+    return bool(sums.max(initial=0) < 1 << 24)
 
 
 @operator("QLinearConv")
 def quantized_conv(call: Call) -> Tensor:
     _, of_x, _, _, of_w, _, of_y, zero_y, b = call.tensors(9)
-    sums = rows_of(_sums(call, 0, 3, 2, 5))
+    sums = rows_of(_corrected(*_sums(call, 0, 3, 2, 5)))
     if b is not None:
         products = sums
         sums = computed(products.shape, lambda *at: products[at] + b[at[1]])
@@ -342,8 +351,22 @@ def quantized_conv(call: Call) -> Tensor:
     return requantized(sums, scales, _of_feature(zero_y), zero_y.dtype)
 
 
-def _sums(call: Call, *places: int) -> Images:
-    """The convolution, as i32, of images and filters less their zero points; arguments are positions of inputs."""
+def _corrected(sums: Images, less: Tensor | None) -> Images:
+    """Sums less a number for each feature, as i32."""
+    read = elements_of(sums)
+    if less is not None:
+        listed = handle_of(less)
+        return like(sums, i32, tc.function(lambda *at: read[at].to(i32) - listed[at[1]]))
+    if sums.dtype is i32:
+        return sums
+    return like(sums, i32, tc.function(lambda *at: read[at].to(i32)))
+
+
+def _sums(call: Call, *places: int) -> tuple[Images, Tensor | None]:
+    """The convolution of images and filters less their zero points; arguments are positions of inputs.
+
+    A number for each feature is yet to be subtracted from the sums, which are i32 or exact floats, unless it is None.
+    """
     x, w, zero_x, zero_w = map(call.optional, places)
     assert x is not None
     assert w is not None
@@ -356,10 +379,12 @@ def _sums(call: Call, *places: int) -> Images:
     between = exact_type(prod(w.shape[1:]))
     images = _less_zero_point(handle_of(x), zero_x, between)
     filters = _less_zero_point(handle_of(w), zero_w, between)
-    return converted(convolved_rows(call, images, filters, None, windows, exact=True), i32)
+    return convolved_rows(call, images, filters, None, windows, exact=True), None
 
 
-def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Windows) -> Images:
+def _by_packs(
+    call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Windows
+) -> tuple[Images, Tensor | None]:
     of_x = number_of(zero, 1)
     assert of_x is not None
     around, is_plain = 0, call.attribute("group", 1) == 1
@@ -374,21 +399,16 @@ def _by_packs(call: Call, x: Images, w: Tensor, zero: Tensor | None, windows: Wi
     total = i32 if is_plain else exact_type(prod(w.shape[1:]))
     options = {"right": i8, "total": total, "result": total, "around": around}
     sums = _in_layout(call, x, w, None, windows, **options)
-    # The reader of a node with this attribute takes sums as exact floats, too.
-    made = sums.dtype if call.attribute("floats", 0) else i32
-    read = elements_of(sums)
-    if not is_zero(zero):
-        less = _products_of_zero(zero, of_x, reshaped(w, w.shape[0], prod(w.shape[1:])))
-        return like(sums, made, tc.function(lambda *at: read[at].to(made) - less[at[1]].to(made)))
-    if sums.dtype is made:
-        return sums
-    return like(sums, made, tc.function(lambda *at: read[at].to(made)))
+    if is_zero(zero):
+        return sums, None
+    return sums, _products_of_zero(zero, of_x, reshaped(w, w.shape[0], prod(w.shape[1:])))
 
 
-def _products_of_zero(zero: Tensor | None, of_x: Function, w: Tensor) -> TensorHandle:
+def _products_of_zero(zero: Tensor | None, of_x: Function, w: Tensor) -> Tensor:
     """The zero point times the sum of each filter; of constants it is one."""
     if isinstance(zero, np.ndarray) and isinstance(w, np.ndarray):
-        return handle_of(w.sum(1, dtype=np.int32) * zero.astype(np.int32).reshape(()))
+        products: Array = w.sum(1, dtype=np.int32) * zero.astype(np.int32).reshape(())
+        return products
     of_w = summed(w, 1)
     return computed(of_w.shape, lambda feature: of_x(0) * of_w[feature])
 

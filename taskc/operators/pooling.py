@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import taskc as tc
 from taskc import DType
-from taskc.kernels.pooling import (
-    average_pool,
-    global_average_pool,
-    global_max_pool,
-    max_pool,
-    sum_pool,
-)
+from taskc.kernels.pooling import average_pool, max_pool, sum_pool
 from taskc.kernels.signatures import wide
 from taskc.kernels.windows import Windows, max_places
 from taskc.operators.call import Call, Made, at_least, operator
 from taskc.operators.operands import Template, kernel_of
-from taskc.operators.reductions import folded
+from taskc.operators.reductions import folded, of_blocked
 from taskc.operators.tensors import Blocked, Held, Images, Tensor, computed, elements_of
 from taskc.operators.windows import spatial, windows_of
 from taskc.programs.tracing import Computed, Element, TensorHandle
@@ -38,20 +32,15 @@ def average(call: Call) -> Held:
     return _pooled(call, call.images(0), average_pool, count_include_pad=is_counted)
 
 
-_GLOBAL: dict[str, tuple[str, Template]] = {
-    "GlobalMaxPool": ("max", global_max_pool),
-    "GlobalAveragePool": ("mean", global_average_pool),
-}
+_GLOBAL = {"GlobalMaxPool": "max", "GlobalAveragePool": "mean"}
 
 
 @operator("GlobalMaxPool", ranks=(at_least(2),))
 @operator("GlobalAveragePool", ranks=(at_least(2),))
 def of_whole_images(call: Call) -> Tensor:
-    x, (fold, blocked_pool) = call.images(0), _GLOBAL[call.node.operator]
+    x, fold = call.images(0), _GLOBAL[call.node.operator]
     if isinstance(x, Blocked):
-        n, c, *extents = x.shape
-        options = {"order": "NCHWc", "results": "NCHW", "dtype": x.dtype}
-        return kernel_of(blocked_pool, n, *extents, c, **options)(x.handle)
+        return of_blocked(fold, x)
     call.require_kernel()
     return folded(fold, x, _spatial_axes(x), keepdims=True)
 

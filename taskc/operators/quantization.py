@@ -79,9 +79,15 @@ def quantize(call: Call) -> Held:
             x, dtype, tc.function(lambda *at: (read[at].to(wide) / step(at).to(wide)).to(dtype))
         )
 
+    scaled = tc.function(lambda at: read[at].to(wide) / step(at).to(wide))
+    if call.attribute("factor", 0):  # of onnx/passes/quantization_scales.py
+        scaled = tc.function(lambda at: read[at].to(wide) * step(at).to(wide))
+        if call.single(1) == 1:
+            scaled = tc.function(lambda at: read[at].to(wide))
+
     @tc.function
     def quantized(*at: Element) -> Computed:
-        return clamped(round(read[at].to(wide) / step(at).to(wide)) + origin(at).to(wide), dtype)
+        return clamped(round(scaled(at)) + origin(at).to(wide), dtype)
 
     return like(x, dtype, quantized)
 
@@ -95,6 +101,11 @@ def dequantize(call: Call) -> Held:
         dtype = call.element_type(call.attribute("output_dtype"))
     step, origin = _parameter(call, x, scale), _parameter(call, x, zero)
     read = elements_of(x)
+    if call.attribute("factor", 0) and x.dtype.bits == 8:  # of onnx/passes/quantization_scales.py
+        offset = _parameter(call, x, handle_of(-call.known(1) * call.known(2).astype(np.float32)))
+        return like(
+            x, f32, tc.function(lambda *at: read[at].to(f32) * step(at).to(f32) + offset(at))
+        )
     # Differences of 32-bit integers are exact in i32, and all others in f32.
     between = i32 if x.dtype is i32 else f32
 

@@ -7,14 +7,17 @@ from math import prod
 import taskc as tc
 from taskc import boolean, f64, i64, u8
 from taskc.kernels.indices import top_k
+from taskc.kernels.pooling import global_average_pool, global_max_pool
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.signatures import wide
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import Template, converted, kernel_of, repeated, size
-from taskc.operators.tensors import Function, Shape, Tensor, computed, reshaped
+from taskc.operators.tensors import Blocked, Function, Shape, Tensor, computed, reshaped
 from taskc.programs.tracing import Computed, Element, TensorHandle
 
 _PLACES: dict[str, Template] = {"ArgMax": argmax, "ArgMin": argmin}
+
+_OF_BLOCKED: dict[str, Template] = {"max": global_max_pool, "mean": global_average_pool}
 
 _OF_SIZES: dict[str, Function] = {"sum": sum, "prod": prod, "max": max, "min": min}
 
@@ -27,6 +30,8 @@ def _reduces(
     def build(call: Call) -> Tensor:
         if call.by_python and fold in _OF_SIZES and before is behind is None:
             return _of_known(call, _OF_SIZES[fold])
+        if before is behind is None and (of_blocks := _of_blocked_images(call, fold)) is not None:
+            return of_blocks
         (x,) = call.tensors(1)
         dtype, total, given = x.dtype, wide(x.dtype), x
         if before is not None:
@@ -39,6 +44,22 @@ def _reduces(
         return computed(made.shape, lambda *at: behind(made[at].to(between)).to(dtype))
 
     operator(name)(build)
+
+
+def _of_blocked_images(call: Call, fold: str) -> Tensor | None:
+    """The fold of whole images that are blocked, or None."""
+    x = call.images(0) if fold in _OF_BLOCKED else None
+    if not isinstance(x, Blocked) or not x.dtype.is_float or not call.attribute("keepdims", 1):
+        return None
+    rank = len(x.shape)
+    return of_blocked(fold, x) if _axes(call, rank) == tuple(range(2, rank)) else None
+
+
+def of_blocked(fold: str, x: Blocked) -> TensorHandle:
+    """The mean, or the largest element, of each channel of blocked images."""
+    n, c, *extents = x.shape
+    options = {"order": "NCHWc", "results": "NCHW", "dtype": x.dtype}
+    return kernel_of(_OF_BLOCKED[fold], n, *extents, c, **options)(x.handle)
 
 
 def _of_known(call: Call, fold: Function) -> Tensor:

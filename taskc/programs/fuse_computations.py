@@ -26,24 +26,43 @@ from taskc.ir.rewrite import rewritten, substitute, walk
 from taskc.programs.calls import Calls, Joined, computation_of, is_free_computation, name_of
 from taskc.programs.indices import seen_in
 from taskc.programs.ir import Call, Computation, Program
-from taskc.programs.pairs import Pairs, UnfusedError
+from taskc.programs.pairs import Pairs, UnfusedError, is_fusible_kernel
 from taskc.programs.rounding import joint, without_rounding
 from taskc.programs.traffic import elements_of, is_small, is_worth, operations_of
 
 _MOST_INPUTS = 24
+_BYTE = 8  # bits
 
 
-def fuse_computations(program: Program) -> Program:
-    """Fuse until nothing changes: a reader that was fused has the readers, and the cost, of both."""
+def fuse_computations(program: Program, *, leaves_bytes: bool = False) -> Program:
+    """Fuse until nothing changes: a reader that was fused has the readers, and the cost, of both.
+
+    leaves_bytes  bytes that are made of a kernel's wider results stay what they are, so that the kernel stores them
+    """
     pairs = Pairs()
     while True:
         calls = Calls(program)
         for position, call in calls.each():
-            if is_free_computation(call):
+            if is_free_computation(call) and not (leaves_bytes and _shortens(calls, call)):
                 _Producer(calls, pairs, position, call).fuse()
         if (changed := calls.finished()) is program:
             return program
         program = changed
+
+
+def _shortens(calls: Calls, call: Call) -> bool:
+    """Whether a computation makes bytes of wider results of a kernel that nobody else reads."""
+    output = call.arguments[-1]
+    assert isinstance(output, Tensor)
+    if output.dtype.bits != _BYTE or not output.dtype.is_integer:
+        return False
+    for memory in calls.reads(call):
+        writers = [calls.call(position) for position in calls.writers.get(memory, ())]
+        of_kernel = any(map(is_fusible_kernel, filter(None, writers)))
+        is_alone = memory in calls.temporaries and len(calls.readers[memory]) == 1
+        if of_kernel and is_alone and memory.dtype.bits > _BYTE:
+            return True
+    return False
 
 
 class _Producer:

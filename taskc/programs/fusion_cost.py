@@ -54,6 +54,7 @@ _MOST_SEGMENTS = 4  # a vector of more is a gather
 _LONG = 14  # an operation this long fills the window, such as a math function
 _FOLD = 256  # the time of a fold of lanes
 _WINDOW = 128  # operations on vectors that can wait at the same time
+_WORD = 4  # bytes of the elements of which is known:
 _FAR = 18  # a vector of a large array's tile, which no prefetcher follows
 _FAR_ALONE = 48  # the same where long operations prevent overlapping such reads
 _MOST_NEIGHBOURS = 8  # vectors of a row of a tile
@@ -257,7 +258,8 @@ class _Weigh:
         )
         if self.offsets and max(operations, default=0) >= _LONG:
             self.has_long = True
-        far = sum([self._is_far(read) for read in reads])
+        # A line of memory has the more of a vector's neighbours, the shorter its elements are.
+        far = sum([read.tensor.dtype.nbytes / _WORD for read in reads if self._is_far(read)])
         return cost + far * (_FAR_ALONE if self.has_long else _FAR) + sum(operations)
 
     def access(self, tensor: Tensor, indices: tuple[Expression, ...]) -> int:

@@ -26,10 +26,13 @@ def passes(lanes: int) -> tuple[Pass, ...]:
     return (
         # A dead reader would keep a value in memory, or have it computed twice.
         drop_dead,
-        # A chain of computations is fused into a kernel at once, so that the kernel is proved once.
-        fuse_computations,
+        # A chain of computations is fused into a kernel at once, so that the kernel is proved once. A computation that
+        # makes bytes of a kernel's result ends such a chain: readers that can't be fused into the kernel read bytes.
+        partial(fuse_computations, leaves_bytes=True),
         # An element is stored once and may be read often: a computation between two kernels is better in the first one.
         partial(fuse_into_stores, lanes=lanes),
+        # Chains that went into no kernel, whole.
+        fuse_computations,
         partial(fuse_into_loads, lanes=lanes),
         # Temporaries of fused values are no longer named.
         drop_dead,

@@ -71,6 +71,7 @@ def emitted(
     for longest in limits:
         emitter = Emitter(kernel, processor.lanes, processor.register, math, longest)
         emitter.builder.pieces = 1 if processor.vector_bits >= _SCATTERED_BITS else _PIECES
+        emitter.builder.permutes_bytes = processor.permutes_bytes
         is_last = longest == limits[-1]
         emitter.builder.most = None if is_last else MOST
         try:

@@ -124,6 +124,7 @@ class Builder:
     register  name of the vector register class in inline assembly
     bits      width of the widest vector register
     pieces    instructions that LLVM makes of a gather or a scatter
+    permutes_bytes  whether tables of bytes are permuted in registers (byte_tables.py)
     most      limit of lines, None for none
     loops     metadata of loops that LLVM must not unroll, a line each
     """
@@ -131,6 +132,7 @@ class Builder:
     register: str = "x"
     bits: int = 128
     pieces: int = 1
+    permutes_bytes: bool = False
     most: int | None = None
     lines: list[str] = field(default_factory=list)
     allocations: list[str] = field(default_factory=list)

@@ -7,6 +7,7 @@ adds those that it lacks: f16 and bf16 are computed in f32 and rounded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import copysign, isnan
 
@@ -354,19 +355,46 @@ class Elementwise(Native):
             result, text=self.builder.pure(f"call {result.type} @{function}({value.typed})")
         )
 
-    def _to_short(self, value: LaneValue, dtype: DType) -> LaneValue:
-        """Convert to an 8- or 16-bit integer through i32: LLVM scalarizes the direct conversion of vectors."""
+    def rounded(self, value: LaneValue, *addends: LaneValue, dtype: DType) -> LaneValue:
+        """round(value) + addend as a short integer, by the conversion that rounds: whole bounds may be taken first."""
+        whole = [self.convert(addend, i32) for addend in addends]
+        less = [self.unary("-", self.convert(addend, value.dtype)) for addend in addends]
+        return self._to_short(value, dtype, less, whole)
+
+    def _to_short(
+        self,
+        value: LaneValue,
+        dtype: DType,
+        less: Sequence[LaneValue] | None = None,
+        more: Sequence[LaneValue] = (),
+    ) -> LaneValue:
+        """Convert to an 8- or 16-bit integer through i32: LLVM scalarizes the direct conversion of vectors.
+
+        less, more  what is added to the bounds, and to the result; without `less` the value is truncated, not rounded
+        """
         source, lanes = value.dtype, value.lanes
-        ends = (constant(float(end), source, lanes) for end in (dtype.minimum, dtype.maximum))
+        ends = [constant(float(end), source, lanes) for end in (dtype.minimum, dtype.maximum)]
+        for addend in less or ():
+            ends = [self.binary("+", end, addend) for end in ends]
         low, high = ends
         # NaN becomes the minimum, which is 0 for unsigned types.
         clamped = self.select(self.binary(">", value, low), value, low)
         clamped = self.select(self.binary("<", clamped, high), clamped, high)
-        whole = self._cast("fptosi", clamped, i32)
+        whole = self._cast("fptosi", clamped, i32) if less is None else self._nearest(clamped)
+        for addend in more:
+            whole = self.binary("+", whole, addend)
         if dtype.is_signed:
             zero = constant(0, i32, lanes)
             whole = self.select(self.unary("isnan", value), zero, whole)
         return self._cast("trunc", whole, dtype)
+
+    def _nearest(self, value: LaneValue) -> LaneValue:
+        """The nearest i32, the even one of two, of an f32 that has one."""
+        result = LaneValue("", i32, value.lanes)
+        function = f"llvm.lrint.{suffix_of(i32, value.lanes)}.{suffix_of(f32, value.lanes)}"
+        self.builder.declare(result.type, function, value.type)
+        text = self.builder.pure(f"call {result.type} @{function}({value.typed})")
+        return replace(result, text=text)
 
     def _to_whole(self, value: LaneValue) -> LaneValue:
         """Convert f32 to i32 without LLVM's saturation, which is scalar: NaN and large numbers are replaced."""

@@ -86,6 +86,11 @@ class Processor:
         return "fma" in self._has or self.triple.startswith(_ARM)
 
     @property
+    def permutes_bytes(self) -> bool:
+        """Whether it has instructions that permute the bytes of two registers."""
+        return self.lanes == 16 and "avx512vbmi" in self._has
+
+    @property
     def register(self) -> str:
         """The constraint letter for any vector register in inline assembly."""
         if self.triple.startswith(_ARM):

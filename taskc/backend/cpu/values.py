@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeGuard
 
+from taskc.backend.cpu.byte_tables import is_byte_table, looked_up
 from taskc.backend.cpu.dots import AVX_LANES, Dots
 from taskc.backend.cpu.instructions import SCALAR, Builder, LaneValue, constant, constants
 from taskc.backend.cpu.memory import LaneAddress, LaneMemory, Private, PrivateMemory, shared_bytes
@@ -43,7 +44,7 @@ from taskc.ir.nodes import GLOBAL, SHARED, Expression, Statement, Table, Tensor,
 from taskc.ir.operations import DOTS
 from taskc.ir.rewrite import bound_by, expressions, map_children, statements, tensors_of, walk
 from taskc.ir.target import TARGETS
-from taskc.ir.types import i32, i64
+from taskc.ir.types import DType, f32, i32, i64, u8
 
 
 class BarrierGroups:
@@ -260,6 +261,8 @@ class LaneValues:
             case ir.Fused(left=left, right=right, addend=addend):
                 return elementwise.fused(part(left), part(right), part(addend))
             case ir.Cast(operand=operand, dtype=dtype):
+                if self.lanes and (rounded := self._rounded(operand, dtype)) is not None:
+                    return elementwise.rounded(*map(part, rounded), dtype=dtype)
                 return elementwise.convert(part(operand), dtype)
             case ir.Bitcast(operand=operand, dtype=dtype):
                 return elementwise.bitcast(part(operand), dtype)
@@ -274,6 +277,22 @@ class LaneValues:
                 raise InternalError(f"no code for {type(expression).__name__}")
             case _:
                 return assert_never(expression)
+
+    def _rounded(self, value: Expression, dtype: DType) -> tuple[Expression, ...] | None:
+        """x and, if there is one, z, of a value that is to be a short integer: round(x), or round(x) + z for a short
+        integer z."""
+        if dtype.is_float or dtype.bits not in (8, 16) or value.dtype is not f32:
+            return None
+        if isinstance(value, Variable):
+            value = self.definitions.get(value, value)
+        match value:
+            case ir.Unary(operator="round", operand=x):
+                return (x,)
+            case ir.Binary(
+                operator="+", left=ir.Unary(operator="round", operand=x), right=ir.Cast(operand=z)
+            ) if z.dtype.is_integer and z.dtype.bits <= 16:
+                return x, z
+        return None
 
     def _add_dot(
         self, total: LaneValue, dot: ir.Binary, part: Callable[[Expression], LaneValue]
@@ -342,6 +361,10 @@ class LaneValues:
             segments = segments_of(indices[0], self) if tensor.swizzle is None else None
             if segments is not None:
                 return self._read_segments(tensor, segments)
+            if self.builder.permutes_bytes and is_byte_table(tensor):
+                places = self.elementwise.convert(place.index, u8).text
+                looked = looked_up(self.builder, place.base, places, self.lanes)
+                return LaneValue(looked, tensor.dtype, self.lanes)
         return self.memory.load(place, self.guard, self.active())
 
     def _read_segments(self, tensor: Tensor, segments: list[Segment]) -> LaneValue:

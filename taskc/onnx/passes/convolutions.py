@@ -87,17 +87,17 @@ def exact_sums(graph: Graph) -> Graph:
 
 # These have kernels for blocked images.
 _OF_IMAGES = frozenset(
-    "Conv ConvTranspose ConvInteger MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split()
+    "Conv ConvTranspose ConvInteger ScaledSums MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split()
 )
 # These compute each element from the elements at the same place.
 OF_ELEMENTS = frozenset(
     "Abs Add Ceil Celu Clip DequantizeLinear Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu "
-    "Log Max Mean Min Mish Mul Neg PRelu QuantizeLinear Reciprocal Relu Round ScaledSums Selu Sigmoid "
+    "Log Max Mean Min Mish Mul Neg PRelu QuantizeLinear Reciprocal Relu Round Selu Sigmoid "
     "Sign Softplus Softsign Sqrt Sub Sum Swish Table Tanh ThresholdedRelu".split()
 )
 # These only move elements, so that their results may as well be blocked.
 _OF_MOVES = frozenset({"Concat", "Split", "Resize", "Upsample", "Pad"})
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "ConvInteger"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "ConvInteger", "ScaledSums"})
 _DOMAINS = ("", "taskc")
 
 
@@ -109,7 +109,7 @@ def blocked_images(graph: Graph) -> Graph:
         read = wanted.intersection(node.outputs) if node.domain in _DOMAINS else set()
         if node.operator in _CONVOLUTIONS and read:
             node = replace(node, attributes={**node.attributes, "results": "NCHWc"})
-        if node.operator in _OF_IMAGES and not node.domain:
+        if node.operator in _OF_IMAGES and node.domain in _DOMAINS:
             wanted.add(node.inputs[0])
         elif node.operator in OF_ELEMENTS and read:
             wanted.update(node.inputs)

@@ -9,10 +9,12 @@ from taskc.ir.types import DType
 from taskc.onnx.passes.byte_tables import byte_tables
 from taskc.onnx.passes.convolutions import blocked_images, exact_sums, fold_batch_norm
 from taskc.onnx.passes.products import low_precision, quantized_products
+from taskc.onnx.passes.quantization_scales import quantization_scales
 from taskc.onnx.passes.recognize_attention import recognize_attention
 from taskc.onnx.passes.recognize_formulas import recognize_gelu, recognize_norms
 from taskc.onnx.passes.separate_fused import separate_fused
 from taskc.onnx.passes.separate_labels import separate_labels
+from taskc.onnx.passes.unsigned_bytes import unsigned_bytes
 from taskc.operators.graph import Graph
 
 Pass = Callable[[Graph], Graph]
@@ -21,10 +23,14 @@ Pass = Callable[[Graph], Graph]
 FIRST: tuple[Pass, ...] = (separate_fused, separate_labels)
 
 PASSES: tuple[Pass, ...] = (
+    # Before byte_tables, which take bytes out of pairs of QuantizeLinear and DequantizeLinear.
+    unsigned_bytes,
     # Before products of bytes lose their nodes: what is between bytes and bytes is a table.
     byte_tables,
     # Before other passes look at products: those of bytes become other operators.
     quantized_products,
+    # After it, which makes scaled sums of products.
+    quantization_scales,
     # Last, as it looks at the final readers of a convolution's results.
     blocked_images,
 )

@@ -7,8 +7,8 @@ quantized_products: products of dequantized bytes multiply the bytes, and scale 
     y = MatMul(a, b)                         y = Mul(f, s)
 
 The sums are then exact, and a following quantization of y is fused into the product, like any elementwise operator. A
-Gemm, which also adds its c, and a Conv are rewritten, too: a Conv's sums are scaled and get their bias by an operator
-of taskc's own, which keeps blocked images. The weights are constants, with one scale or one for each column, or
+Gemm, which also adds its c, and a Conv are rewritten, too, a Conv to an operator of taskc's own, `ScaledSums`, which
+keeps blocked images. The weights are constants, with one scale or one for each column, or
 feature, of the result; x has one scale.
 
 low_precision: round both operands of products with weights to a shorter type, and sum in f32. Users ask for it.
@@ -28,7 +28,7 @@ import numpy as np
 
 from taskc.dataclass import dataclass
 from taskc.ir.types import DType
-from taskc.onnx.passes.formulas import Rewriting, Tensors, replaced
+from taskc.onnx.passes.formulas import Rewriting, Tensors
 from taskc.operators.graph import Graph, Node
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -99,15 +99,8 @@ def _multiply_bytes(made: Rewriting, node: Node, x: _Dequantized, w: _Dequantize
     """Add the nodes that multiply the bytes and scale the sums."""
     (y,), bias = node.outputs, (*node.inputs, "")[2]
     if node.operator == "Conv":
-        sums, factors = made.fresh(f"{y}/sums"), (x.numbers, w.numbers, x.zero, w.zero)
-        attributes = {**node.attributes, "floats": 1}
-        made.nodes.append(
-            replace(
-                node, operator="ConvInteger", inputs=factors, outputs=(sums,), attributes=attributes
-            )
-        )
-        inputs = (sums, x.scale, w.scale, bias)
-        made.nodes.append(replaced(node, "ScaledSums", inputs, domain="taskc"))
+        inputs = (x.numbers, w.numbers, x.zero, w.zero, x.scale, w.scale, bias)
+        made.nodes.append(replace(node, operator="ScaledSums", inputs=inputs, domain="taskc"))
         return
     weights = w.numbers
     if node.attributes.get("transB", 0):
