@@ -1,0 +1,26 @@
+"""Powers of e as weights, of which the largest is 1."""
+
+from __future__ import annotations
+
+from math import ceil, log
+from typing import Any
+
+import taskc as tc
+from taskc import DType
+from taskc.kernels.signatures import Function, Value
+
+
+def weight_of(dtype: DType) -> Function:
+    """exp(x) for x up to 0, and 0 where it would be a subnormal number.
+
+    Processors take a hundred cycles for a vector with subnormal results, and for one that multiplies them: of masked
+    scores, such as those below -87 in f32, a softmax took 12 times as long, and a product with its weights 70 times.
+    """
+    least = ceil(log(dtype.smallest_normal))
+
+    @tc.function
+    def weight(x: Value) -> Any:
+        is_lost = x < least
+        return tc.where(is_lost, 0, tc.exp(tc.where(is_lost, least, x)))
+
+    return weight
