@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import onnx
 import timm
 import torch
 import transformers
@@ -200,7 +201,8 @@ class Selective(nn.Module):
         super().__init__()
         inner = 2 * features
         self.states, self.rank = states, rank
-        self.norm, self.into = nn.RMSNorm(features), nn.Linear(features, 2 * inner, bias=False)
+        self.gain = nn.Parameter(torch.ones(features))
+        self.into = nn.Linear(features, 2 * inner, bias=False)
         self.mix = nn.Conv1d(inner, inner, 4, padding=3, groups=inner)
         self.select = nn.Linear(inner, rank + 2 * states, bias=False)
         self.rate = nn.Linear(rank, inner)
@@ -208,7 +210,8 @@ class Selective(nn.Module):
         self.skip, self.out = nn.Parameter(torch.ones(inner)), nn.Linear(inner, features)
 
     def forward(self, x: Tensor) -> Tensor:
-        y, gate = self.into(self.norm(x)).chunk(2, -1)
+        normed = self.gain * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+        y, gate = self.into(normed).chunk(2, -1)
         y = functional.silu(self.mix(y.transpose(1, 2))[..., : y.shape[1]].transpose(1, 2))
         parts = self.select(y).split([self.rank, self.states, self.states], -1)
         step = functional.softplus(self.rate(parts[0]))
@@ -313,10 +316,16 @@ def quantized(path: Path, folder: Path, calibration: list[dict[str, np.ndarray]]
     prepared = path.with_suffix(".prepared.onnx")
     quant_pre_process(path, prepared, skip_symbolic_shape=True)
     quantize_dynamic(prepared, folder / f"{path.stem}_dynamic.onnx")
-    quantize_static(
-        prepared, folder / f"{path.stem}_static.onnx", Calibration(calibration),
-        quant_format=QuantFormat.QDQ, per_channel=True,
-    )  # fmt: skip
+    static = folder / f"{path.stem}_static.onnx"
+    # A mask of minus infinity gets an infinite scale: of such a model, only products are quantized.
+    for operators in (None, ["Conv", "Gemm", "MatMul"]):
+        quantize_static(
+            prepared, static, Calibration(calibration), quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=operators, per_channel=True,
+        )  # fmt: skip
+        constants = map(onnx.numpy_helper.to_array, onnx.load(static).graph.initializer)
+        if all(np.isfinite(array).all() for array in constants if array.dtype.kind == "f"):
+            return
 
 
 def arrays(inputs: dict[str, Tensor]) -> dict[str, np.ndarray]:

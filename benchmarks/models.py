@@ -97,6 +97,7 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
     # In KiB on Linux; before there is a peer, which takes its own.
     found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if budget:
+        found["drift"] = drift(str(path), feeds)
         found["off"], found["pairs"] = {}, {}
         for name, peer in peers(str(path), threads):
             found["off"][name] = max(map(error_of, made, peer(feeds)))
@@ -111,6 +112,20 @@ def measure(path: Path, extents: Extents, threads: int, budget: float) -> dict[s
     return found
 
 
+def drift(path: str, feeds: dict[str, np.ndarray]) -> float:
+    """How far ONNX Runtime is off from itself without optimizations: quantizing enlarges differences in rounding."""
+    runtime = import_module("onnxruntime")
+    levels, results = runtime.GraphOptimizationLevel, []
+    for level in (levels.ORT_ENABLE_ALL, levels.ORT_DISABLE_ALL):
+        options = runtime.SessionOptions()
+        options.graph_optimization_level, options.log_severity_level = level, 4
+        session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        results.append(session.run(None, feeds))
+    from taskc.commands.verify import error_of
+
+    return max(map(error_of, *results))
+
+
 Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
@@ -120,6 +135,11 @@ def peers(path: str, threads: int) -> Iterator[tuple[str, Run]]:
 
     yield "onnxruntime", RuntimeSession(path, threads).run
     if find_spec("openvino") is None:
+        return
+    loads = "import openvino, sys; openvino.Core().compile_model(sys.argv[1], 'CPU')"
+    command = [sys.executable, "-c", loads, path]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        print(f"OpenVINO refuses {path}, or crashes on it", file=sys.stderr)
         return
     openvino = import_module("openvino")
     limits = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
@@ -142,6 +162,7 @@ def measured(path: Path, extents: Extents, threads: int, quick: bool) -> dict[st
             if done.returncode:
                 last = done.stderr.strip().splitlines()[-1:] or ["no word"]
                 return {"error": last[0]}
+            print(done.stderr, end="", file=sys.stderr)
             found[name] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -203,7 +224,8 @@ def main() -> None:
             )
             print(
                 f"{name}, {threads} thread(s): {time_text(rows[0].ours_ms / 1e3)}; {beside};"
-                f" off by {found['warm']['off']['onnxruntime']:.1e};"
+                f" off by {found['warm']['off']['onnxruntime']:.1e}, and ONNX Runtime without"
+                f" optimizations by {found['warm']['drift']:.1e};"
                 f" compiled in {time_text(seconds[0])}, from the cache in {time_text(seconds[1])};"
                 f" at most {bytes_text(found['warm']['peak_mib'] * 2**20)}",
                 flush=True,
