@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +37,6 @@ from taskc.onnx.partitions import RuntimeSession, cut, reads_of
 from taskc.onnx.serialized import ModelProto, NodeProto, text
 from taskc.progress import Progress
 from taskc.runtime.machine import machine
-
-if TYPE_CHECKING:
-    from onnx.reference import ReferenceEvaluator
 
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1}
 _ROUNDINGS = 4  # by so many a node's inputs and outputs may be off
@@ -149,7 +146,7 @@ def _difference(a: Array, b: Array) -> float:
     return float(largest) if np.isfinite(largest) else np.inf
 
 
-def _evaluator(model: ModelProto) -> ReferenceEvaluator:
+def _evaluator(model: ModelProto) -> Any:
     """The package onnx's evaluator, which lacks the older versions of some operators."""
     from onnx.reference import ReferenceEvaluator
     from onnx.version_converter import convert_version
