@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, log
+from math import ceil, exp, log
 from typing import Any
 
 import taskc as tc
@@ -17,10 +17,11 @@ def weight_of(dtype: DType) -> Function:
     scores, such as those below -87 in f32, a softmax took 12 times as long, and a product with its weights 70 times.
     """
     least = ceil(log(dtype.smallest_normal))
+    lost = 2 * exp(least)
 
     @tc.function
     def weight(x: Value) -> Any:
-        is_lost = x < least
-        return tc.where(is_lost, 0, tc.exp(tc.where(is_lost, least, x)))
+        power = tc.exp(max(x, least))
+        return power if power > lost else 0
 
     return weight

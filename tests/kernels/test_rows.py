@@ -1,6 +1,5 @@
 """Softmax and normalizations against f64: ragged rows, types, large and infinite numbers."""
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -77,18 +76,18 @@ def test_rows_of_up_to_a_quarter_of_the_cache_go_in_pairs() -> None:
     assert (np.abs(softmax(17, 9001)(x) - exact_softmax(x)) <= 16 * ULP * exact_softmax(x)).all()
 
 
-@pytest.mark.parametrize("shape", [(3, 20), (2, 200_000), (2, 20, 40)])
-def test_weights_that_would_be_subnormal_are_zeros(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("n", [20, 200_000])
+def test_weights_that_would_be_subnormal_are_zeros(n: int) -> None:
     """They would slow down their own computation, and products with them."""
-    x = np.zeros(shape, np.float32)
-    for place, score in enumerate((-86, -88, -100, -1e30)):
-        x[:, place] = score
-    outer, n = shape[:2]
-    inner = prod(shape[2:])
-    y = softmax(outer, n, inner=inner)(x)
+    x = np.zeros((3, n), np.float32)
+    x[:, :4] = -80, -88, -100, -1e30
+    x[2, 5] = np.nan
+    y = softmax(3, n)(x)
+    assert np.isnan(y[2]).all()
+    x, y = x[:2], y[:2]
     assert (y[:, 0] > 0).all()
     assert not y[:, 1:4].any()
-    logarithms = log_softmax(outer, n, inner=inner)(x)
+    logarithms = log_softmax(2, n)(x)
     assert (np.abs(logarithms[:, 2] + 100 + np.log(n - 4)) < 1e-4).all()
 
 

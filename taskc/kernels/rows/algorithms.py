@@ -269,10 +269,9 @@ def columns(problem: Problem, plan: Columns) -> KernelDefinition:
 def _softmax_by_columns(problem: Problem, plan: Columns) -> Function:
     n, inner, dtype, wide, own = problem.n, problem.inner, problem.dtype, problem.wide, plan.own
     is_logarithm, is_kept = problem.function == "log_softmax", plan.is_kept
-    weight = weight_of(wide)
 
     finished = tc.function(
-        lambda value, total: (value - total if is_logarithm else weight(value) * total).to(dtype)
+        lambda value, total: (value - total if is_logarithm else tc.exp(value) * total).to(dtype)
     )
 
     @tc.function
@@ -287,7 +286,7 @@ def _softmax_by_columns(problem: Problem, plan: Columns) -> Function:
         for q in range(n):
             for j in own:
                 if col + j < inner:
-                    power = weight(x[a, q, col + j].to(wide) - peak[j])
+                    power = tc.exp(x[a, q, col + j].to(wide) - peak[j])
                     total[j] += power
                     if is_kept:
                         powers[q, j] = power
