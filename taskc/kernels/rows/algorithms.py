@@ -33,7 +33,7 @@ def _read(x: Value, row: Value, own: Mapping, wide: DType, outside: float) -> An
 
 def _softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
-    weight = weight_of(wide)
+    weight = weight_of(wide, own.workers)
 
     @tc.function
     def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
@@ -53,7 +53,7 @@ def _softmax(problem: Problem, own: Mapping) -> Function:
 
 def _log_softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
-    weight = weight_of(wide)
+    weight = weight_of(wide, own.workers)
 
     @tc.function
     def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
@@ -137,7 +137,7 @@ def _softmax_by_strips(problem: Problem, plan: Strips) -> Function:
     if rows > 1 and not (isinstance(n, int) and n <= most):
         raise CompileError(f"{rows} rows of a block are {n} powers each, and {most} are kept")
 
-    weight = weight_of(wide)
+    weight = weight_of(wide, own.workers)
     power = tc.function(lambda x, row, col, peak: weight(x[row, col].to(wide) - peak))
 
     @tc.function
@@ -182,7 +182,7 @@ def _softmax_by_strips(problem: Problem, plan: Strips) -> Function:
 
 def _log_softmax_by_strips(problem: Problem, plan: Strips) -> Function:
     n, dtype, wide, own = problem.n, problem.dtype, problem.wide, plan.own
-    step, weight = own.shape[1], weight_of(wide)
+    step, weight = own.shape[1], weight_of(wide, own.workers)
 
     @tc.function
     def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
