@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from taskc.runtime.machine import machine
 
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1}
 _ROUNDINGS = 4  # by so many a node's inputs and outputs may be off
+_EVALUATED = 21  # the version that nodes are converted to where the evaluator lacks theirs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,6 +146,17 @@ def _difference(a: Array, b: Array) -> float:
     return float(largest) if np.isfinite(largest) else np.inf
 
 
+def _evaluator(model: ModelProto) -> Any:
+    """The package onnx's evaluator, which lacks the older versions of some operators."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.version_converter import convert_version
+
+    try:
+        return ReferenceEvaluator(model)
+    except RuntimeError:
+        return ReferenceEvaluator(convert_version(model, _EVALUATED))
+
+
 @dataclass(frozen=True, slots=True)
 class RunsByNodes:
     """A model's tensors by name, weights and inputs included, of a run here and of one in ONNX Runtime."""
@@ -184,8 +197,6 @@ class RunsByNodes:
 
     def _is_explained(self, node: NodeProto, outputs: Sequence[str]) -> bool:
         """Whether these outputs are as near to float64 here as in ONNX Runtime, or as rounding allows."""
-        from onnx.reference import ReferenceEvaluator
-
         inputs = sorted(reads_of(node))
         random = np.random.default_rng(0)
 
@@ -202,7 +213,7 @@ class RunsByNodes:
             return results
 
         try:
-            evaluator = ReferenceEvaluator(cut(self.proto, NOWHERE, inputs, outputs))
+            evaluator = _evaluator(cut(self.proto, NOWHERE, inputs, outputs))
             exact, exact_theirs = in_float64(self.ours), in_float64(self.theirs)
             nearby = [in_float64(self.ours, _ROUNDINGS) for _ in range(2)]
         except Exception:

@@ -17,6 +17,7 @@ from taskc.dataclass import dataclass
 from taskc.kernels.reductions import reduction as folded
 from taskc.kernels.reductions.problem import folded_axes
 from taskc.kernels.signatures import Extent, Function, Value, parameters_of, require_numbers, wide
+from taskc.kernels.weights import weight_of
 
 __all__ = [
     "bce_with_logits", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "logsumexp", "mse_loss", "nll_loss",
@@ -133,6 +134,7 @@ def logsumexp(
     kept = tuple(1 if axis in gone else extent for axis, extent in enumerate(shape))
     made = kept if keepdims else tuple(n for axis, n in enumerate(shape) if axis not in gone)
     total = wide(dtype)
+    weight = weight_of(total)
     peaks = folded("max", shape, gone, dtype=dtype, keepdims=True, machine=machine)
     sums = folded("sum", shape, gone, dtype=total, keepdims=True, machine=machine)
 
@@ -147,7 +149,7 @@ def logsumexp(
         peak = peaks(x)
 
         power = tc.function(
-            lambda *at: tc.exp(x[at].to(total) - finite(peak[first(*at)].to(total)))
+            lambda *at: weight(x[at].to(total) - finite(peak[first(*at)].to(total)))
         )
 
         power_sums = sums(tc.compute(shape, power, name="power"))

@@ -10,6 +10,7 @@ from taskc.kernels.indices import top_k
 from taskc.kernels.pooling import global_average_pool, global_max_pool
 from taskc.kernels.reductions import argmax, argmin, reduction
 from taskc.kernels.signatures import wide
+from taskc.kernels.weights import weight_of
 from taskc.operators.call import Call, Made, operator
 from taskc.operators.operands import Template, converted, kernel_of, repeated, size
 from taskc.operators.tensors import Blocked, Function, Shape, Tensor, computed, reshaped
@@ -124,13 +125,13 @@ def reduce_log_sum_exp(call: Call) -> Tensor:
     (x,) = call.tensors(1)
     axes, dtype, total = _axes(call, len(x.shape)), x.dtype, wide(x.dtype)
     peak = folded("max", converted(x, total), axes, keepdims=True)
-    of = repeated(peak)
+    of, weight = repeated(peak), weight_of(total)
 
     @tc.function
     def taken(value: Element) -> Computed:
         return 0 if tc.isinf(value) else value
 
-    powers = computed(x.shape, lambda *at: tc.exp(x[at].to(total) - taken(of(at))))
+    powers = computed(x.shape, lambda *at: weight(x[at].to(total) - taken(of(at))))
     sums = folded("sum", powers, axes, keepdims=True)
     logarithms = computed(sums.shape, lambda *at: (tc.log(sums[at]) + taken(peak[at])).to(dtype))
     if call.attribute("keepdims", 1):

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 from taskc.commands import verify
 from taskc.onnx.model import Model
+from taskc.onnx.partitions import RuntimeSession
 from tests.onnx.models import model, node, tensor
 
 pytestmark = pytest.mark.usefixtures("model_file")
@@ -94,6 +95,29 @@ def test_the_nearer_to_float64_does_not_depart(run: Any, monkeypatch: pytest.Mon
     ended = run("verify", "small.onnx")
     assert ended.code == 1
     assert "the first node that departs: Sigmoid node that makes 's'" in ended.out
+
+
+def test_a_node_of_an_older_version_is_judged(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package onnx evaluates a DequantizeLinear only from version 19 on: this one is of 13."""
+    pytest.importorskip("onnxruntime")
+    nodes = [
+        node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.float32(0.1), "scale"),
+        numpy_helper.from_array(np.int8(3), "zero"),
+    ]
+    graph = model(nodes, [tensor("x", 64, 64)], ["y"], initializer=constants, opset=13)
+    onnx.save(graph, "bytes.onnx")
+    with monkeypatch.context() as patch:
+        off_in(patch, RuntimeSession, 1.01, "y")
+        ended = run("verify", "bytes.onnx")
+        assert ended.code == 0
+        assert "no node departs" in ended.out
+    off_in(monkeypatch, Model, 1.01, "y")
+    ended = run("verify", "bytes.onnx")
+    assert "the first node that departs: DequantizeLinear node that makes 'y'" in ended.out
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,21 @@ def test_rows_of_up_to_a_quarter_of_the_cache_go_in_pairs() -> None:
     assert (np.abs(softmax(17, 9001)(x) - exact_softmax(x)) <= 16 * ULP * exact_softmax(x)).all()
 
 
+@pytest.mark.parametrize("n", [20, 200_000])
+def test_weights_that_would_be_subnormal_are_zeros(n: int) -> None:
+    """They would slow down their own computation, and products with them."""
+    x = np.zeros((3, n), np.float32)
+    x[:, :4] = -80, -88, -100, -1e30
+    x[2, 5] = np.nan
+    y = softmax(3, n)(x)
+    assert np.isnan(y[2]).all()
+    x, y = x[:2], y[:2]
+    assert (y[:, 0] > 0).all()
+    assert not y[:, 1:4].any()
+    logarithms = log_softmax(2, n)(x)
+    assert (np.abs(logarithms[:, 2] + 100 + np.log(n - 4)) < 1e-4).all()
+
+
 def test_softmax_of_infinite_numbers() -> None:
     x = np.zeros((3, 20), np.float32)
     x[0, 3] = -np.inf

@@ -15,6 +15,7 @@ from taskc.kernels.attention.parts import merging
 from taskc.kernels.attention.plan import FewQueries
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.signatures import Function, Value, Values
+from taskc.kernels.weights import weight_of
 
 
 def few_queries_kernel(
@@ -222,6 +223,7 @@ def _mask_scores(problem: Problem, plan: FewQueries) -> Function:
 def _raised(problem: Problem, plan: FewQueries) -> Function:
     """Scores become powers; and by how much what was summed before shrinks, now that there are larger ones."""
     wide, lanes, line = problem.wide, plan.lanes, _line(problem, plan)
+    weight = weight_of(wide)
 
     @tc.function
     def raised(scores: Value, base: Value, peaks: Value, totals: Value, size: Value) -> Any:
@@ -229,14 +231,14 @@ def _raised(problem: Problem, plan: FewQueries) -> Function:
         for i in base.mapping:
             peak = max(peaks[i], base[i])
             base[i] = 0 if peak == -tc.inf else peak
-            shrink[i] = tc.exp(peaks[i] - base[i])
+            shrink[i] = weight(peaks[i] - base[i])
             peaks[i] = peak
         for i, n in line:
             totals[i, n] *= shrink[i]
         for c in range(0, size, lanes):
             for i, n in line:
                 if c + n < size:
-                    power = tc.exp(scores[i, c + n] - base[i])
+                    power = weight(scores[i, c + n] - base[i])
                     totals[i, n] += power
                     scores[i, c + n] = power
         return shrink

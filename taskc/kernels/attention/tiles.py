@@ -21,6 +21,7 @@ from taskc.kernels.attention.few import few_queries
 from taskc.kernels.attention.plan import Schedule, of_one_query
 from taskc.kernels.attention.problem import Problem
 from taskc.kernels.signatures import Function, Value
+from taskc.kernels.weights import weight_of
 from taskc.programs.schedule import columns, lines, quarters
 
 
@@ -243,7 +244,7 @@ def _add_mask(problem: Problem, plan: Schedule) -> Function:
 def _raised(problem: Problem, plan: Schedule) -> Function:
     """Scores become powers; and by how much what was summed before shrinks, now that there are larger ones."""
     wide, each, is_seen = problem.wide, plan.each, problem.is_seen
-    is_causal = problem.offset is not None
+    is_causal, weight = problem.offset is not None, weight_of(wide)
 
     @tc.function
     def raised(powers: Any, last: Value, peaks: Value, totals: Value, p: Value, size: Value) -> Any:
@@ -259,12 +260,12 @@ def _raised(problem: Problem, plan: Schedule) -> Function:
         for i in each:
             peak = highest[i] if highest[i] > peaks[i] else peaks[i]
             highest[i] = 0 if peak == -tc.inf else peak
-            shrink[i] = tc.exp(peaks[i] - highest[i])
+            shrink[i] = weight(peaks[i] - highest[i])
             peaks[i] = peak
             totals[i] *= shrink[i]
         for j in range(size):
             for i in each:
-                power = tc.exp(powers[j, i] - highest[i])
+                power = weight(powers[j, i] - highest[i])
                 totals[i] += power
                 powers[j, i] = power
         return shrink

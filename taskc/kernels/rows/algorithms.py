@@ -9,6 +9,7 @@ from taskc import CompileError, DType, KernelDefinition, Mapping
 from taskc.kernels.rows.plan import Columns, Strips, Whole
 from taskc.kernels.rows.problem import Problem
 from taskc.kernels.signatures import Function, Value
+from taskc.kernels.weights import weight_of
 
 # --- Softmax and normalizations of rows that a block has in registers: read once, and written once
 # A short row is a warp's or a part of it, a longer one is all the block's. What sticks out behind a row's end
@@ -32,13 +33,14 @@ def _read(x: Value, row: Value, own: Mapping, wide: DType, outside: float) -> An
 
 def _softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
+    weight = weight_of(wide, own.workers)
 
     @tc.function
     def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
         powers = _read(x, row, own, wide, -tc.inf)
         peak = tc.reduce(powers, 1, "max")
         for i, j in own:
-            powers[i, j] = tc.exp(powers[i, j] - peak[i])
+            powers[i, j] = weight(powers[i, j] - peak[i])
         factor = tc.reduce(powers, 1, "+")
         for i in factor.mapping:
             factor[i] = 1 / factor[i]
@@ -51,6 +53,7 @@ def _softmax(problem: Problem, own: Mapping) -> Function:
 
 def _log_softmax(problem: Problem, own: Mapping) -> Function:
     m, n, dtype, wide = problem.m, problem.n, problem.dtype, problem.wide
+    weight = weight_of(wide, own.workers)
 
     @tc.function
     def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
@@ -59,7 +62,7 @@ def _log_softmax(problem: Problem, own: Mapping) -> Function:
         powers = tc.tile(wide, own)
         for i, j in own:
             held[i, j] -= peak[i]
-            powers[i, j] = tc.exp(held[i, j])
+            powers[i, j] = weight(held[i, j])
         total = tc.reduce(powers, 1, "+")
         for i in total.mapping:
             total[i] = tc.log(total[i])
@@ -134,7 +137,8 @@ def _softmax_by_strips(problem: Problem, plan: Strips) -> Function:
     if rows > 1 and not (isinstance(n, int) and n <= most):
         raise CompileError(f"{rows} rows of a block are {n} powers each, and {most} are kept")
 
-    power = tc.function(lambda x, row, col, peak: tc.exp(x[row, col].to(wide) - peak))
+    weight = weight_of(wide, own.workers)
+    power = tc.function(lambda x, row, col, peak: weight(x[row, col].to(wide) - peak))
 
     @tc.function
     def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
@@ -178,7 +182,7 @@ def _softmax_by_strips(problem: Problem, plan: Strips) -> Function:
 
 def _log_softmax_by_strips(problem: Problem, plan: Strips) -> Function:
     n, dtype, wide, own = problem.n, problem.dtype, problem.wide, plan.own
-    step = own.shape[1]
+    step, weight = own.shape[1], weight_of(wide, own.workers)
 
     @tc.function
     def block(x: Value, scale: Value, shift: Value, y: Value, row: Value) -> None:
@@ -187,7 +191,7 @@ def _log_softmax_by_strips(problem: Problem, plan: Strips) -> Function:
         for col in range(0, n, step):
             for i, j in own:
                 if col + j < n:
-                    totals[i, j] += tc.exp(x[row + i, col + j].to(wide) - peak[i])
+                    totals[i, j] += weight(x[row + i, col + j].to(wide) - peak[i])
         total = tc.reduce(totals, 1, "+")
         for i in total.mapping:
             total[i] = tc.log(total[i])

@@ -7,9 +7,9 @@
     e = Mul(a, d)
     y = QuantizeLinear(e, u, r)
 
-All values between x and y are functions of a single element of x, and scales and zero points are constants. The table
-is computed when the model is compiled, by the same operators: nothing is rounded differently. A formula that costs
-less than a lookup stays, such as a Relu.
+All values between x and y are functions of a single element of x. Scales, zero points and other numbers are constants,
+or dequantized constants. The table is computed when the model is compiled, by the same operators: nothing is rounded
+differently. A formula that costs less than a lookup stays, such as a Relu.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ _COSTLY = frozenset(
 def byte_tables(graph: Graph) -> Graph:
     rewriting = Rewriting(graph)
     sources: dict[str, str] = {}
+    numbers: set[str] = set()
     for node in graph.nodes:
-        source = _source(rewriting.tensors, sources, node)
+        if _is_dequantized_number(rewriting.tensors, node):
+            numbers.add(node.outputs[0])
+        source = _source(rewriting.tensors, sources, numbers, node)
         if source is not None:
             sources[node.outputs[0]] = source
         if source is None or not _is_worth_it(rewriting.tensors, source, node):
@@ -44,8 +47,14 @@ def byte_tables(graph: Graph) -> Graph:
     return rewriting.graph
 
 
-def _source(tensors: Tensors, sources: dict[str, str], node: Node) -> str | None:
-    """The bytes of which the node's result is a function, element by element."""
+def _is_dequantized_number(tensors: Tensors, node: Node) -> bool:
+    """Whether the node's result is one number: quantizers make bytes of a model's numbers, too."""
+    is_plain = node.operator == "DequantizeLinear" and not node.domain
+    return is_plain and all(_is_number(tensors.array(name)) for name in node.reads)
+
+
+def _source(tensors: Tensors, sources: dict[str, str], numbers: set[str], node: Node) -> str | None:
+    """The bytes of which the node's result is a function, element by element; `numbers` are dequantized constants."""
     if node.domain or node.operator not in OF_ELEMENTS or len(node.outputs) != 1:
         return None
     reads = list(node.reads)
@@ -57,7 +66,11 @@ def _source(tensors: Tensors, sources: dict[str, str], node: Node) -> str | None
         return sources.get(name, name) if is_fit and _are_single(tensors, parameters) else None
     read = reads[:1] if node.operator in _SCALED else reads
     others = reads[len(read) :]
-    varying = {sources.get(name) for name in read if not _is_number(tensors.array(name))}
+    varying = {
+        sources.get(name)
+        for name in read
+        if name not in numbers and not _is_number(tensors.array(name))
+    }
     is_one = len(varying) == 1 and _are_single(tensors, others)
     return varying.pop() if is_one else None
 

@@ -8,6 +8,7 @@ from taskc.errors import CompileError
 from taskc.ir.types import DType
 from taskc.onnx.passes.byte_tables import byte_tables
 from taskc.onnx.passes.convolutions import blocked_images, exact_sums, fold_batch_norm
+from taskc.onnx.passes.move_bytes import move_bytes
 from taskc.onnx.passes.products import low_precision, quantized_products
 from taskc.onnx.passes.quantization_scales import quantization_scales
 from taskc.onnx.passes.recognize_attention import recognize_attention
@@ -25,6 +26,8 @@ FIRST: tuple[Pass, ...] = (separate_fused, separate_labels)
 PASSES: tuple[Pass, ...] = (
     # Before byte_tables, which take bytes out of pairs of QuantizeLinear and DequantizeLinear.
     unsigned_bytes,
+    # Before tables, which end at a Reshape.
+    move_bytes,
     # Before products of bytes lose their nodes: what is between bytes and bytes is a table.
     byte_tables,
     # Before other passes look at products: those of bytes become other operators.

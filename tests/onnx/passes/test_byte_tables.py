@@ -42,7 +42,8 @@ def silu() -> list[NodeProto]:
 
 def of(nodes: list[NodeProto], zero: Any, given: str = "i") -> Any:
     kind = 2 if zero.dtype == np.uint8 else 3
-    arrays = {**CONSTANTS, "p": zero}
+    twenty = zero.dtype.type(20)
+    arrays = {**CONSTANTS, "p": zero, "twenty": twenty, "line": np.full((1, 1), twenty)}
     return model(
         nodes, [tensor(given, 3, 17, 5, type=kind)], ["y"],
         initializer=[numpy_helper.from_array(np.asarray(it), name) for name, it in arrays.items()],
@@ -62,8 +63,18 @@ def of(nodes: list[NodeProto], zero: Any, given: str = "i") -> Any:
             node("Add", ["c", "a"], ["d"]),
             quantized("d", "y", "r"),
         ],
+        [
+            dequantized("i", "a"),
+            dequantized("twenty", "k"),
+            node("Div", ["a", "k"], ["b"]),
+            quantized("b", "c"),
+            dequantized("c", "d"),
+            node("Erf", ["d"], ["e"]),
+            node("Mul", ["a", "e"], ["f"]),
+            quantized("f", "y", "r"),
+        ],
     ],
-    ids=["silu", "tanh", "of a constant"],
+    ids=["silu", "tanh", "of a constant", "of a dequantized constant"],
 )
 def test_a_table_has_the_operators_numbers(nodes: list[NodeProto], zero: Any) -> None:
     made, x = of(nodes, zero), BYTES.view(zero.dtype)
@@ -93,9 +104,20 @@ def pair(first: str, second: str) -> list[NodeProto]:
         [node("Cast", ["i"], ["a"], to=1), *pair("a", "a")],
         [dequantized("i", "a", "many"), *pair("a", "a")],
         [dequantized("i", "a"), *pair("a", "row")],
+        [dequantized("i", "a"), dequantized("line", "b"), *pair("a", "b")],
+        [dequantized("twenty", "a"), *pair("a", "a")],
         [dequantized("i", "a"), node("Softmax", ["a"], ["b"]), *pair("b", "a")],
     ],
-    ids=["a Relu", "two", "a cast", "a scale for each", "another rank", "of a row"],
+    ids=[
+        "a Relu",
+        "two",
+        "a cast",
+        "a scale for each",
+        "another rank",
+        "another rank of bytes",
+        "of numbers alone",
+        "of a row",
+    ],
 )
 def test_lookalikes_stay_as_they_are(nodes: list[NodeProto]) -> None:
     made = of(nodes, np.uint8(3))
