@@ -20,12 +20,12 @@ def weight_of(dtype: DType, workers: int = 1) -> Function:
     """
     if workers > _MOST_LANES:
         return tc.function(lambda x: tc.exp(x))
-    least = ceil(log(dtype.smallest_normal))
+    least: Any = ceil(log(dtype.smallest_normal))
     lost = 2 * exp(least)
 
     @tc.function
     def weight(x: Value) -> Any:
-        power: Any = tc.exp(max(x, least))
+        power = tc.exp(max(x, least))
         return 0 if power <= lost else power  # NaN stays
 
     return weight

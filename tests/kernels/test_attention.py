@@ -284,6 +284,14 @@ def test_a_nan_is_one_query_s_own() -> None:
         assert not np.isnan(np.delete(made, 1, axis=2)).any()
 
 
+@pytest.mark.parametrize("key", [0, 3, 599])
+def test_a_nan_of_a_key_is_every_query_s(key: int) -> None:
+    for length in (FEW, MANY):
+        arguments = operands(1, 1, 1, length, 600, 4, 4)
+        arguments[1][0, 0, key, 2] = np.nan
+        assert np.isnan(attention(1, 1, length, 600, 4)(*arguments)).all()
+
+
 @pytest.mark.parametrize(
     ("dtype", "bits", "length"),
     [(tc.f16, 11, MANY), (tc.bf16, 8, FEW), (tc.f64, 53, MANY), (tc.f64, 53, FEW)],
