@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from taskc.numpy.array import Array, array, elements, plain, wrapped
+from taskc.numpy import methods as methods
+from taskc.numpy.array import Array, plain, wrapped
 from taskc.numpy.forms import counts
 from taskc.numpy.functions import asarray, called, ufunc_call
-from taskc.numpy.indexing import gathered as gathered
+from taskc.numpy.noting import array, elements
 from taskc.numpy.operators import unary
 from taskc.numpy.segment import located, recent
 

@@ -13,27 +13,30 @@ from typing import Any, TypeVar
 import numpy as np
 
 from taskc.numpy import rows
-from taskc.numpy.array import (
-    Array,
+from taskc.numpy.array import Array, adopted, known, plain, small, small_values, wrapped
+from taskc.numpy.noting import (
     UnsupportedError,
-    adopted,
     array,
     copied,
     elements,
     fitted,
-    known,
     note,
-    plain,
     replace,
-    wrapped,
     written,
 )
 from taskc.numpy.rows import SUPPORTED
+from taskc.numpy.segment import recorders
 from taskc.numpy.shapes import axes_of, broadcast, folded
 
 Of = TypeVar("Of", bound="Callable[..., Any]")
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
+# Their results are views, or as large as they are told: never NumPy's at once.
+_NOT_AT_ONCE = {
+    "transpose", "permute_dims", "swapaxes", "moveaxis", "reshape", "ravel", "squeeze", "expand_dims",
+    "broadcast_to", "flip", "outer", "copy", "astype", "zeros_like", "ones_like", "full_like", "empty_like",
+    "shape", "ndim", "size",
+}  # fmt: skip
 _WRITES_FIRST = {"copyto", "fill_diagonal", "put", "place", "putmask", "put_along_axis"}
 
 
@@ -50,6 +53,10 @@ def called(of: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     name = of.__name__
     if out is not None:
         return written(out, called(of, args, options))
+    if name in FUNCTIONS and name not in _NOT_AT_ONCE and not recorders:
+        values = _at_once(args)
+        if values is not None and not any(map(_has_array, options.values())):
+            return wrapped(of(*values, **options))
     own = FUNCTIONS.get(name) if getattr(np, name, None) is of else None
     if own is not None:
         try:
@@ -62,6 +69,25 @@ def called(of: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
         of(whole, *map(plain, args[1:]), **plain(options))
         return replace(args[0], array(whole))
     return wrapped(of(*map(plain, args), **plain(options)))
+
+
+def _at_once(args: Sequence[Any]) -> list[Any] | None:
+    """The arguments of NumPy's function, if all arrays among them are known and small."""
+    values: list[Any] = []
+    for x in args:
+        value = x
+        if isinstance(x, Array | np.ndarray):
+            value = small(x)
+        elif type(x) in (list, tuple):
+            value = _at_once(x)
+        if value is None and x is not None:
+            return None
+        values.append(value)
+    return values
+
+
+def _has_array(x: Any) -> bool:
+    return isinstance(x, Array) or (isinstance(x, list | tuple) and any(map(_has_array, x)))
 
 
 def _fits(of: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> bool:
@@ -516,6 +542,9 @@ def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dic
     """A call of NumPy's function of elements, or of one of its methods."""
     (out,) = options.pop("out", None) or (None,)
     name = _FOLDS.get((ufunc.__name__, method))
+    values = small_values(args) if out is None and method in ("__call__", "reduce") else None
+    if values is not None and method == "reduce":
+        return wrapped(ufunc.reduce(*values, **options))
     if method == "__call__" and not options and ufunc.nout == 1:
         result = FUNCTIONS["matmul"](*args) if ufunc is np.matmul else elements(ufunc, *args)
     elif name is not None and (method == "reduce" or not options):

@@ -22,9 +22,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from taskc.dataclass import dataclass
-from taskc.numpy.array import Array, adopted, copied, known, replace
+from taskc.numpy.array import Array, adopted, known
 from taskc.numpy.ending import end
-from taskc.numpy.segment import Segment, here
+from taskc.numpy.noting import copied, replace
+from taskc.numpy.segment import Segment, here, recorders
 
 Known: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -209,6 +210,7 @@ class Jit:
         outer, outer_segment = here.recorder, here.segment
         recorder = here.recorder = _Recorder(root, [*values])
         here.segment = Segment()
+        recorders.append(recorder)
         try:
             result = self._function(*given, **named)
             leaves = [*_arrays_in(result), *inside]
@@ -218,6 +220,7 @@ class Jit:
             raise
         finally:
             here.recorder, here.segment = outer, outer_segment
+            recorders.remove(recorder)
         node, places = recorder.node, recorder.places
         written = [
             (n, x, new)

@@ -9,11 +9,12 @@ import taskc as tc
 import taskc.numpy as tnp
 from taskc.numpy import forms, segment
 
+pytestmark = pytest.mark.usefixtures("noted")
+
 
 @pytest.fixture(autouse=True)
 def _counted() -> None:
     forms._forms.clear()
-    forms._calls.clear()
     forms.counts.clear()
 
 
