@@ -25,6 +25,7 @@ new = object.__new__
 
 # Elements up to which NumPy computes at once if all operands are known: noting costs more than that.
 SMALL = 1 << 12
+NUMBERS = frozenset({int, float, bool, complex, *np.sctypeDict.values()})
 
 
 class Array:
@@ -199,8 +200,10 @@ class View(Array):
 
     @property
     def _value(self) -> Known | None:  # type: ignore[override]
-        whole = self._base._value
-        return None if whole is None else taken(whole, self._how)
+        whole, how = self._base._value, self._how
+        if whole is None:
+            return None
+        return whole[how] if type(how) is tuple else taken(whole, how)
 
 
 def view(base: Array, how: How, shape: Shape) -> View:
@@ -249,9 +252,7 @@ def small(x: Any) -> Any:
         value = x._value
         return value if value is not None and value.size <= SMALL else None
     kind = type(x)
-    if kind in (int, float, bool, complex) or isinstance(x, np.generic):
-        return x
-    return x if kind is np.ndarray and x.size <= SMALL else None
+    return x if kind in NUMBERS or (kind is np.ndarray and x.size <= SMALL) else None
 
 
 def small_values(given: Any) -> list[Any] | None:
@@ -277,7 +278,7 @@ def adopted(value: Known) -> Array:
 def wrapped(value: Any) -> Any:
     """Arrays in place of those of NumPy."""
     if type(value) is np.ndarray:
-        is_own = value.base is None and value.flags.c_contiguous
+        is_own = value.base is None and value.flags.c_contiguous and value.flags.writeable
         return adopted(value if is_own else value.copy(order="C"))
     if type(value) in (list, tuple):
         return type(value)([wrapped(part) for part in value])

@@ -17,6 +17,7 @@ from taskc.numpy.array import Array, adopted, known, plain, small, small_values,
 from taskc.numpy.noting import (
     UnsupportedError,
     array,
+    computed,
     copied,
     elements,
     fitted,
@@ -48,15 +49,16 @@ def function(of: Of) -> Of:
 
 def called(of: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """A call of one of NumPy's functions: ours if it takes these arguments."""
-    options = dict(options)
-    out = options.pop("out", None)
+    if "out" in options:
+        options = dict(options)
+        out = options.pop("out")
+        result = called(of, args, options)
+        return result if out is None else written(out, result)
     name = of.__name__
-    if out is not None:
-        return written(out, called(of, args, options))
     if name in FUNCTIONS and name not in _NOT_AT_ONCE and not recorders:
         values = _at_once(args)
         if values is not None and not any(map(_has_array, options.values())):
-            return wrapped(of(*values, **options))
+            return wrapped(of(*values, **options) if options else of(*values))
     own = FUNCTIONS.get(name) if getattr(np, name, None) is of else None
     if own is not None:
         try:
@@ -542,8 +544,7 @@ def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dic
     """A call of NumPy's function of elements, or of one of its methods."""
     (out,) = options.pop("out", None) or (None,)
     name = _FOLDS.get((ufunc.__name__, method))
-    values = small_values(args) if out is None and method in ("__call__", "reduce") else None
-    if values is not None and method == "reduce":
+    if method == "reduce" and (values := small_values(args)) is not None and out is None:
         return wrapped(ufunc.reduce(*values, **options))
     if method == "__call__" and not options and ufunc.nout == 1:
         result = FUNCTIONS["matmul"](*args) if ufunc is np.matmul else elements(ufunc, *args)
@@ -573,16 +574,31 @@ def _array_ufunc(self: Array, of: np.ufunc, method: str, *args: Any, **options: 
 
 setattr(Array, "__array_function__", _array_function)  # noqa: B010
 setattr(Array, "__array_ufunc__", _array_ufunc)  # noqa: B010
-# The methods of an array that are functions, too.
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """The method of an array that is a function, too."""
+    of = getattr(np, name)
+
+    def call(self: Array, *args: Any, **options: Any) -> Any:
+        value = None if args or recorders or "out" in options else small(self)
+        if value is not None:
+            return wrapped(getattr(value, name)(**options))
+        return called(of, (self, *args), options)
+
+    return call
+
+
 for _name in (
     "all any argmax argmin clip cumprod cumsum dot max mean min prod round std sum take var"
 ).split():
-    setattr(
-        Array,
-        _name,
-        (lambda own: lambda self, *args, **options: called(own, (self, *args), options))(
-            getattr(np, _name)
-        ),
-    )
-setattr(Array, "__matmul__", lambda self, other: called(np.matmul, (self, other), {}))  # noqa: B010
+    setattr(Array, _name, _method(_name))
+
+
+def _product(x: Array, y: Any) -> Any:
+    values = small_values((x, y))
+    return called(np.matmul, (x, y), {}) if values is None else computed(np.matmul, values)
+
+
+setattr(Array, "__matmul__", _product)  # noqa: B010
 setattr(Array, "__rmatmul__", lambda self, other: called(np.matmul, (other, self), {}))  # noqa: B010

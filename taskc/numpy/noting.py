@@ -9,6 +9,7 @@ Views are noted when an operation reads them. An update of a view is one of the 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from sys import getrefcount
 from typing import Any, cast
 
@@ -141,12 +142,16 @@ _WEAK = (int, float, complex)
 _ROWS: dict[Any, tuple[Row | None, tuple[Any, ...]]] = {}  # by function and types
 
 
-def computed(function: Any, values: list[Any]) -> Any:
+def computed(function: Any, values: Sequence[Any]) -> Any:
     """NumPy's result, at once."""
     result = function(*values)
     if type(result) is not np.ndarray:
         return result
-    return adopted(result if result.flags.c_contiguous else result.copy(order="C"))
+    if result.ndim > 1 and not result.flags.c_contiguous:
+        result = result.copy(order="C")
+    own = new(Array)
+    own._shape, own._dtype, own._segment, own._value = result.shape, result.dtype, None, result
+    return own
 
 
 def elements(ufunc: np.ufunc, *given: Any) -> Any:
@@ -281,15 +286,15 @@ _UNSHARED = 3
 
 def writable(x: Array) -> Known | None:
     """The memory of a known value, which nobody else sees; None if that would need a large copy."""
-    base = root(x)
+    base = root(x) if type(x) is View else x
     memory = base._value
     if memory is None:
         return None
-    if getrefcount(memory) > _UNSHARED or memory.base is not None or not memory.flags.writeable:
+    if getrefcount(memory) > _UNSHARED or memory.base is not None:
         if memory.size > SMALL:
             return None
-        base._value = memory.copy(order="C")
-    return x._value
+        memory = base._value = memory.copy(order="C")
+    return memory if base is x else x._value
 
 
 def replace(self: Array, value: Array) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from taskc.numpy.array import SMALL, Array, small
+from taskc.numpy.array import NUMBERS, SMALL, Array, small
 from taskc.numpy.noting import (
     appended,
     computed,
@@ -20,41 +20,43 @@ from taskc.numpy.noting import (
 )
 from taskc.numpy.rows import SUPPORTED, Row, ufunc_row
 from taskc.numpy.segment import recorders
-from taskc.numpy.shapes import broadcast
 
 
-def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
-    """The methods of an operator: x + y, y + x and x += y. Rows of large arrays are looked up at once."""
+def _operator(ufunc: np.ufunc, is_turned: bool = False) -> Callable[[Array, Any], Any]:
+    """The method x + y, or y + x. Rows of large arrays are looked up at once."""
     known_rows: dict[Any, Row | None] = {}
 
     def operate(x: Array, y: Any) -> Any:
-        if not recorders:
-            one, other = small(x), small(y)
-            if one is not None and other is not None:
-                if type(other) is not np.ndarray or one.shape == other.shape:
-                    return computed(ufunc, (one, other))
-                return elements(ufunc, x, y)
+        one = x._value
+        if one is not None and one.size <= SMALL and not recorders:
+            if type(y) in NUMBERS:
+                return computed(ufunc, (y, one) if is_turned else (one, y))
+            other = small(y)
+            if type(other) is np.ndarray and one.shape == other.shape:
+                return computed(ufunc, (other, one) if is_turned else (one, other))
         if not isinstance(y, Array):
-            return NotImplemented if _is_foreign(y) else elements(ufunc, x, y)
+            if _is_foreign(y):
+                return NotImplemented
+            return elements(ufunc, y, x) if is_turned else elements(ufunc, x, y)
         key = x._dtype, y._dtype
         row = known_rows.get(key)
-        if row is None:
-            row = known_rows[key] = ufunc_row(ufunc, key)
-            if row is None:
-                return elements(ufunc, x, y)
         shape = x._shape
-        if shape != y._shape:
-            shape = broadcast(shape, y._shape)
+        if row is None or shape != y._shape:
+            known_rows[key] = ufunc_row(ufunc, key)
+            return elements(ufunc, x, y)
         frame = frame_at(1)
         site = frame.f_code, frame.f_lasti
         segment = opened(site)
         operands = number_in(segment, x, site), number_in(segment, y, site)
         return appended(segment, row, operands, shape, (), site)
 
-    def turned(x: Array, y: Any) -> Any:
-        return NotImplemented if _is_foreign(y) else elements(ufunc, y, x)
+    return operate
 
-    def in_place(x: Array, y: Any) -> Any:
+
+def _in_place(ufunc: np.ufunc, operate: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any]:
+    """The method x += y."""
+
+    def update(x: Array, y: Any) -> Any:
         if not x._shape and type(x) is Array:
             return operate(x, y)
         memory = None if recorders or _is_foreign(y) else writable(x)
@@ -63,16 +65,23 @@ def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
             if other is not None:
                 ufunc(memory, other, memory)
                 return x
-        del memory
+        del memory  # it would be copied
         result = operate(x, y)
         return result if result is NotImplemented else written(x, result)
 
-    return operate, turned, in_place
+    return update
 
 
 def unary(ufunc: np.ufunc) -> Callable[[Array], Any]:
     """A function of the elements of one array."""
-    return lambda x: elements(ufunc, x)
+
+    def apply(x: Any) -> Any:
+        value = small(x)
+        if value is not None and not recorders:
+            return computed(ufunc, (value,))
+        return elements(ufunc, x)
+
+    return apply
 
 
 def _is_foreign(y: object) -> bool:
@@ -86,15 +95,16 @@ def _install() -> None:
         "lshift": "left_shift", "rshift": "right_shift",
     }  # fmt: skip
     for name, ufunc in names.items():
-        operate, turned, in_place = _binary(getattr(np, ufunc))
+        of = getattr(np, ufunc)
+        operate = _operator(of)
         setattr(Array, f"__{name}__", operate)
-        setattr(Array, f"__r{name}__", turned)
-        setattr(Array, f"__i{name}__", in_place)
+        setattr(Array, f"__r{name}__", _operator(of, is_turned=True))
+        setattr(Array, f"__i{name}__", _in_place(of, operate))
     comparisons = {
         "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
     }  # fmt: skip
     for name, ufunc in comparisons.items():
-        setattr(Array, f"__{name}__", _binary(getattr(np, ufunc))[0])
+        setattr(Array, f"__{name}__", _operator(getattr(np, ufunc)))
     one_operand = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
     for name, ufunc in one_operand.items():
         setattr(Array, f"__{name}__", unary(getattr(np, ufunc)))

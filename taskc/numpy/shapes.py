@@ -30,7 +30,6 @@ class Part:
 
 
 _PLAIN = frozenset({int, type(None), type(...)})
-_BOUNDS = frozenset({int, type(None)})
 
 
 def basic(key: Any) -> tuple[Any, ...] | None:
@@ -39,9 +38,12 @@ def basic(key: Any) -> tuple[Any, ...] | None:
     for entry in entries:
         kind = type(entry)
         if kind is slice:
+            start, stop, step = entry.start, entry.stop, entry.step
             if not (
-                type(entry.start) in _BOUNDS and type(entry.stop) in _BOUNDS and type(entry.step) in _BOUNDS
-            ):  # fmt: skip
+                (start is None or type(start) is int)
+                and (stop is None or type(stop) is int)
+                and (step is None or type(step) is int)
+            ):
                 break
         elif kind not in _PLAIN:
             break
