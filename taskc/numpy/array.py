@@ -17,7 +17,7 @@ import numpy as np
 from taskc.dataclass import dataclass
 from taskc.numpy.ending import end
 from taskc.numpy.segment import Segment, here, recorders
-from taskc.numpy.shapes import Shape
+from taskc.numpy.shapes import Part, Shape
 
 Known: TypeAlias = "np.ndarray[Any, Any]"
 Of = TypeVar("Of", bound="Callable[..., Any]")
@@ -190,12 +190,14 @@ class View(Array):
     """An array that is read from another one, and written through to it.
 
     _how   the index, order or shape
+    _part  of an index, once it was resolved
     _seen  the number of the base from which it was read last, in `_segment`
     """
 
-    __slots__ = ("_base", "_how", "_seen")
+    __slots__ = ("_base", "_how", "_part", "_seen")
     _base: Array
     _how: How
+    _part: Part | None
     _seen: int
 
     @property
@@ -206,11 +208,11 @@ class View(Array):
         return whole[how] if type(how) is tuple else taken(whole, how)
 
 
-def view(base: Array, how: How, shape: Shape) -> View:
-    part = new(View)
-    part._base, part._how, part._shape, part._dtype = base, how, shape, base._dtype
-    part._segment = None
-    return part
+def view(base: Array, how: How, shape: Shape, part: Part | None = None) -> View:
+    own = new(View)
+    own._base, own._how, own._part, own._shape, own._dtype = base, how, part, shape, base._dtype
+    own._segment = None
+    return own
 
 
 def taken(whole: Known, how: How) -> Known:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from taskc.numpy import rows
-from taskc.numpy.array import Array, adopted, known, plain, small, small_values, wrapped
+from taskc.numpy.array import Array, View, adopted, known, plain, small, small_values, wrapped
 from taskc.numpy.noting import (
     UnsupportedError,
     array,
@@ -270,6 +270,10 @@ def matmul(a: Any, b: Any) -> Array:
         raise ValueError("matmul: an operand has no dimensions")
     if x._shape[-1] != y._shape[-2 if y.ndim > 1 else 0]:
         raise ValueError(f"matmul: {x._shape} and {y._shape} have other inner extents")
+    if 1 in (x.ndim, y.ndim) and View in (type(x), type(y)) and not recorders:
+        one, other = x._value, y._value
+        if one is not None and other is not None:  # a program would copy the part first
+            return cast("Array", computed(np.matmul, (one, other)))
     dtype = np.result_type(x._dtype, y._dtype)
     if dtype.kind != "f" or 0 in (*x._shape, *y._shape):
         raise UnsupportedError
@@ -443,7 +447,7 @@ def hstack(tup: Any) -> Array:
 
 
 @function
-def flip(m: Any, axis: Any = None) -> Array:
+def flip(m: Any, axis: Any = None) -> Any:
     x = asarray(m)
     axes = axes_of(axis, x.ndim)
     return x[tuple([slice(None, None, -1) if a in axes else slice(None) for a in range(x.ndim)])]
@@ -481,7 +485,7 @@ def _triangle(x: Array, keeps: Callable[[Any], Any]) -> Array:
 
 
 @function
-def take(a: Any, indices: Any, axis: int | None = None) -> Array:
+def take(a: Any, indices: Any, axis: int | None = None) -> Any:
     x = asarray(a)
     if axis is None:
         return x.reshape(-1)[asarray(indices)]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from functools import update_wrapper
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -258,7 +258,7 @@ def _quietly(x: Array) -> Known:
         x = copied(x)
     if x._segment is not None:
         end(x._segment, "return")
-    return x._value
+    return cast("Known", x._value)
 
 
 def _write(target: Any, value: Known) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from taskc.numpy import rows
 from taskc.numpy.array import (
+    SMALL,
     Array,
     Known,
     Order,
@@ -55,12 +56,14 @@ def __getitem__(self: Array, key: Any) -> Any:  # noqa: N807
     if entries is None:
         return _gathered(self, key if type(key) is tuple else (key,))
     memory = self._value
-    if memory is not None and not recorders:
+    if memory is not None and memory.size <= SMALL and not recorders:
         value = memory[entries]
         return view(self, entries, value.shape) if type(value) is np.ndarray else value
     part = part_of(self._shape, entries)
     if not part.is_element:
-        return view(self, entries, part.shape)
+        return view(self, entries, part.shape, part)
+    if memory is not None and not recorders:
+        return memory[entries]
     if self._dtype not in SUPPORTED:
         return adopted(np.asarray(known(self, "NumPy")[entries]))
     return note(rows.part_row(part.pattern, self._dtype), (self,), (), part.numbers)
@@ -258,8 +261,7 @@ def __reduce__(self: Array) -> Any:  # noqa: N807
 _WRITES = {"partition", "put", "resize", "sort", "byteswap", "setfield"}
 
 
-@method
-def __getattr__(self: Array, name: str) -> Any:
+def _attribute(self: Array, name: str) -> Any:
     """NumPy's other attributes and methods: of the value, which is needed."""
     if name.startswith("__") or not hasattr(np.ndarray, name):
         raise AttributeError(f"an array has no attribute '{name}'", name=name, obj=self)
@@ -279,6 +281,7 @@ def __getattr__(self: Array, name: str) -> Any:
     return of_value
 
 
+setattr(Array, "__getattr__", _attribute)  # noqa: B010
 setattr(Array, "__copy__", copied)  # noqa: B010
 setattr(Array, "__deepcopy__", lambda self, memo: copied(self))  # noqa: B010
 setattr(Array, "T", property(transpose))  # noqa: B010

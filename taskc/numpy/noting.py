@@ -104,7 +104,7 @@ def _reading(x: View) -> tuple[Row, tuple[int, ...]]:
         return rows.transpose_row(how.axes, dtype), ()
     if isinstance(how, Reshape):
         return rows.reshape_row(dtype), how.shape
-    part = part_of(x._base._shape, how)
+    part = x._part or part_of(x._base._shape, how)
     return rows.part_row(part.pattern, dtype), part.numbers
 
 
@@ -154,21 +154,20 @@ def computed(function: Any, values: Sequence[Any]) -> Any:
     return own
 
 
-def elements(ufunc: np.ufunc, *given: Any) -> Any:
+def elements(ufunc: np.ufunc, *given: Any) -> Array:
     """A function of elements: noted, or NumPy's on small known values, or where there is no row."""
     values = small_values(given)
     if values is not None and _is_small(values):
-        return computed(ufunc, values)
+        return cast("Array", computed(ufunc, values))
     operands = [x if isinstance(x, Array) or type(x) in _WEAK else _operand(x) for x in given]
-    types = [x._dtype if isinstance(x, Array) else type(x) for x in operands]
-    key = (ufunc, *types)
-    exponent = operands[-1]
-    if ufunc is np.power and type(exponent) is int and 2 <= exponent <= 4:
-        key = (*key, exponent)
-    row, wanted = _ROWS.get(key) or _row_of(ufunc, types, key)
+    types = tuple([x._dtype if isinstance(x, Array) else type(x) for x in operands])
+    exponent = None
+    if ufunc is np.power and type(given[1]) is int and 2 <= given[1] <= 4:
+        exponent = given[1]
+    row, wanted = row_of(ufunc, types, exponent)
     if row is None:
-        return wrapped(ufunc(*map(plain, operands)))
-    if len(key) > len(types) + 1:
+        return cast("Array", wrapped(ufunc(*map(plain, operands))))
+    if exponent is not None and row is not row_of(ufunc, types)[0]:
         operands.pop()
     site = site_of(frame_at(1))
     segment = opened(site)
@@ -187,15 +186,23 @@ def _is_small(values: list[Any]) -> bool:
     return len(shapes) < 2 or bool(np.prod(broadcast(*shapes), dtype=np.int64) <= SMALL)
 
 
-def _row_of(ufunc: np.ufunc, types: list[Any], key: Any) -> tuple[Row | None, tuple[Any, ...]]:
-    """The row for these types, and those that Python's numbers get."""
-    row, wanted = ufunc_row(ufunc, tuple(types)), ()
-    if row is not None:
-        wanted = ufunc.resolve_dtypes((*types, None))[:-1]
-        if len(key) > len(types) + 1:  # a small power
-            row = rows.power_row(key[-1], row.dtype) if row.dtype == types[0] else None
-    _ROWS[key] = row, wanted
-    return row, wanted
+def row_of(
+    ufunc: np.ufunc, types: tuple[Any, ...], exponent: int | None = None
+) -> tuple[Row | None, tuple[Any, ...]]:
+    """The row for operands of these types, or of a small power, and the types that Python's numbers get."""
+    key = ufunc, types, exponent
+    found = _ROWS.get(key)
+    if found is None:
+        row: Row | None = None
+        wanted: tuple[Any, ...] = ()
+        if all(isinstance(x, np.dtype) or x in _WEAK for x in types):
+            row = ufunc_row(ufunc, types)
+        if row is not None:
+            wanted = ufunc.resolve_dtypes((*types, None))[:-1]
+            if exponent is not None:
+                row = rows.power_row(exponent, row.dtype) if row.dtype == types[0] else row
+        found = _ROWS[key] = row, wanted
+    return found
 
 
 def _operand(x: Any) -> Array:

@@ -15,16 +15,19 @@ from taskc.numpy.noting import (
     frame_at,
     number_in,
     opened,
+    row_of,
     writable,
     written,
 )
-from taskc.numpy.rows import SUPPORTED, Row, ufunc_row
-from taskc.numpy.segment import recorders
+from taskc.numpy.rows import SUPPORTED
+from taskc.numpy.segment import UNROLLED, here, recorders
+
+_UNKNOWN = None, ()
 
 
 def _operator(ufunc: np.ufunc, is_turned: bool = False) -> Callable[[Array, Any], Any]:
     """The method x + y, or y + x. Rows of large arrays are looked up at once."""
-    known_rows: dict[Any, Row | None] = {}
+    known_rows: dict[Any, Any] = {}  # by types: a row, and the types in which it takes numbers
 
     def operate(x: Array, y: Any) -> Any:
         one = x._value
@@ -34,21 +37,31 @@ def _operator(ufunc: np.ufunc, is_turned: bool = False) -> Callable[[Array, Any]
             other = small(y)
             if type(other) is np.ndarray and one.shape == other.shape:
                 return computed(ufunc, (other, one) if is_turned else (one, other))
-        if not isinstance(y, Array):
+        is_array = isinstance(y, Array)
+        types = x._dtype, y._dtype if is_array else type(y)
+        row, wanted = known_rows.get(types, _UNKNOWN)
+        if row is None or (is_array and x._shape != y._shape):
             if _is_foreign(y):
                 return NotImplemented
+            if ufunc is not np.power:  # small exponents are rows of their own
+                known_rows[types] = row_of(ufunc, types[::-1] if is_turned else types)
             return elements(ufunc, y, x) if is_turned else elements(ufunc, x, y)
-        key = x._dtype, y._dtype
-        row = known_rows.get(key)
-        shape = x._shape
-        if row is None or shape != y._shape:
-            known_rows[key] = ufunc_row(ufunc, key)
-            return elements(ufunc, x, y)
         frame = frame_at(1)
         site = frame.f_code, frame.f_lasti
-        segment = opened(site)
-        operands = number_in(segment, x, site), number_in(segment, y, site)
-        return appended(segment, row, operands, shape, (), site)
+        segment = here.segment
+        if len(segment.operations) >= UNROLLED:
+            segment = opened(site)
+        left = (
+            x._number if x._segment is segment and type(x) is Array else number_in(segment, x, site)
+        )
+        if not is_array:
+            right = segment.leaf(np.asarray(y, wanted[0 if is_turned else 1]))
+            operands = (right, left) if is_turned else (left, right)
+        elif y._segment is segment and type(y) is Array:
+            operands = left, y._number
+        else:
+            operands = left, number_in(segment, y, site)
+        return appended(segment, row, operands, x._shape, (), site)
 
     return operate
 
