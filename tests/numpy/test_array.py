@@ -34,10 +34,18 @@ def test_a_random_program_is_numpys(seed: int) -> None:
     run(seed, 12)
 
 
+def test_random_programs_of_small_arrays_are_numpys() -> None:
+    noting, recorders[:] = recorders[:], []
+    for seed in range(100, 400):
+        run(seed, 60)
+    recorders[:] = noting
+
+
 @pytest.mark.sweep
-@pytest.mark.parametrize("seed", range(1000, 1400))
-def test_a_long_random_program_is_numpys(seed: int) -> None:
-    run(seed, 60)
+@pytest.mark.parametrize("hundred", range(10, 110))
+def test_long_random_programs_are_numpys(hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        run(seed, 60)
 
 
 def test_nothing_runs_before_a_value_is_needed(noted: None) -> None:
