@@ -41,7 +41,7 @@ ELSEWHERE = {
     "gradients/test_rules.py": "gradients/rules_images",
     "gradients/test_walk.py": "gradients/straight gradients/computations",
     "test_jax.py": "jax/xla",
-    "numpy/test_array.py": "numpy/ending numpy/functions numpy/methods numpy/noting numpy/segment numpy/shapes",
+    "numpy/test_array.py": "numpy/ending numpy/functions numpy/methods numpy/segment numpy/shapes",
     "numpy/test_imperative.py": "numpy/operators",
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",

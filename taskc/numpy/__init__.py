@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from taskc.numpy import methods as methods
-from taskc.numpy.array import Array, plain, wrapped
+from taskc.numpy.array import Array
 from taskc.numpy.forms import counts
 from taskc.numpy.functions import asarray, called, ufunc_call
 from taskc.numpy.noting import array, elements
@@ -83,9 +83,7 @@ def _whole(ufunc: np.ufunc, args: tuple[Any, ...], options: dict[str, Any]) -> A
 
 
 def _method(ufunc: np.ufunc, name: str) -> Callable[..., Any]:
-    return lambda *args, **options: wrapped(
-        getattr(ufunc, name)(*map(plain, args), **plain(options))
-    )
+    return lambda *args, **options: ufunc_call(ufunc, name, args, options)
 
 
 def segments() -> list[dict[str, Any]]:

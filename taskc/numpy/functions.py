@@ -17,6 +17,7 @@ from taskc.numpy.array import Array, View, adopted, known, plain, small, small_v
 from taskc.numpy.noting import (
     UnsupportedError,
     array,
+    came_around,
     computed,
     copied,
     elements,
@@ -57,6 +58,8 @@ def called(of: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     name = of.__name__
     if name in FUNCTIONS and name not in _NOT_AT_ONCE and not recorders:
         values = _at_once(args)
+        if values is None and came_around():
+            values = _at_once(args)
         if values is not None and not any(map(_has_array, options.values())):
             return wrapped(of(*values, **options) if options else of(*values))
     own = FUNCTIONS.get(name) if getattr(np, name, None) is of else None
@@ -552,12 +555,21 @@ def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dic
         return wrapped(ufunc.reduce(*values, **options))
     if method == "__call__" and not options and ufunc.nout == 1:
         result = FUNCTIONS["matmul"](*args) if ufunc is np.matmul else elements(ufunc, *args)
+    elif method == "outer" and not options:
+        x, y = map(asarray, args)
+        result = elements(ufunc, x.reshape(x._shape + (1,) * y.ndim), y)
     elif name is not None and (method == "reduce" or not options):
         result = FUNCTIONS[name](*args, **({"axis": 0} | options))
     else:
-        result = wrapped(
-            getattr(ufunc, method)(*map(plain, args), **{n: plain(x) for n, x in options.items()})
+        whole = (
+            known(args[0], "NumPy").copy()
+            if method == "at" and isinstance(args[0], Array)
+            else None
         )
+        given = args if whole is None else (whole, *args[1:])
+        result = wrapped(getattr(ufunc, method)(*map(plain, given), **plain(options)))
+        if whole is not None:
+            replace(args[0], adopted(whole))
     return result if out is None else written(out, result)
 
 

@@ -35,6 +35,7 @@ from taskc.numpy.array import (
 from taskc.numpy.noting import (
     array,
     as_operand,
+    came_around,
     copied,
     fitted,
     note,
@@ -76,6 +77,8 @@ def __setitem__(self: Array, key: Any, value: Any) -> None:  # noqa: N807
         return _scattered(self, key if type(key) is tuple else (key,), value)
     if not recorders:
         memory = writable(self)  # before a view of it is made
+        if memory is None and came_around():
+            memory = writable(self)
         given = None if memory is None else small(value)
         if given is None and memory is not None and self._dtype not in SUPPORTED:
             given = plain(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from sys import getrefcount
 from typing import Any, cast
 
@@ -73,6 +74,14 @@ def opened(site: Site) -> Segment:
         end(segment, "loop")
         segment = here.segment
     return segment
+
+
+def came_around(site: Site | None = None) -> bool:
+    """Whether the thread's segment has come around a loop: it ended, so that small values may be known now."""
+    segment = here.segment
+    if len(segment.operations) < UNROLLED:
+        return False
+    return opened(site or site_of(frame_at(1))) is not segment and not recorders
 
 
 def number_in(segment: Segment, x: Array, site: Site) -> int:
@@ -157,6 +166,8 @@ def computed(function: Any, values: Sequence[Any]) -> Any:
 def elements(ufunc: np.ufunc, *given: Any) -> Array:
     """A function of elements: noted, or NumPy's on small known values, or where there is no row."""
     values = small_values(given)
+    if values is None and came_around():
+        values = small_values(given)
     if values is not None and _is_small(values):
         return cast("Array", computed(ufunc, values))
     operands = [x if isinstance(x, Array) or type(x) in _WEAK else _operand(x) for x in given]
@@ -183,7 +194,12 @@ def elements(ufunc: np.ufunc, *given: Any) -> Array:
 def _is_small(values: list[Any]) -> bool:
     """Whether the result of operands that broadcast is small, too."""
     shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
-    return len(shapes) < 2 or bool(np.prod(broadcast(*shapes), dtype=np.int64) <= SMALL)
+    return len(shapes) < 2 or is_small_together(*shapes)
+
+
+@lru_cache(1 << 12)
+def is_small_together(*shapes: Shape) -> bool:
+    return bool(np.prod(broadcast(*shapes), dtype=np.int64) <= SMALL)
 
 
 def row_of(

@@ -10,11 +10,12 @@ import numpy as np
 from taskc.numpy.array import NUMBERS, SMALL, Array, small
 from taskc.numpy.noting import (
     appended,
+    came_around,
     computed,
     elements,
     frame_at,
+    is_small_together,
     number_in,
-    opened,
     row_of,
     writable,
     written,
@@ -35,7 +36,9 @@ def _operator(ufunc: np.ufunc, is_turned: bool = False) -> Callable[[Array, Any]
             if type(y) in NUMBERS:
                 return computed(ufunc, (y, one) if is_turned else (one, y))
             other = small(y)
-            if type(other) is np.ndarray and one.shape == other.shape:
+            if type(other) is np.ndarray and (
+                one.shape == other.shape or is_small_together(one.shape, other.shape)
+            ):
                 return computed(ufunc, (other, one) if is_turned else (one, other))
         is_array = isinstance(y, Array)
         types = x._dtype, y._dtype if is_array else type(y)
@@ -50,7 +53,9 @@ def _operator(ufunc: np.ufunc, is_turned: bool = False) -> Callable[[Array, Any]
         site = frame.f_code, frame.f_lasti
         segment = here.segment
         if len(segment.operations) >= UNROLLED:
-            segment = opened(site)
+            if came_around(site):
+                return elements(ufunc, y, x) if is_turned else elements(ufunc, x, y)
+            segment = here.segment
         left = (
             x._number if x._segment is segment and type(x) is Array else number_in(segment, x, site)
         )
