@@ -22,7 +22,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import ProgramDefinition, TensorType, i64, u8
-from taskc.errors import InternalError
+from taskc.errors import CompileError, InternalError
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension
@@ -175,12 +175,19 @@ def _compiled(
     counts["compiled"] += 1
     form.seen.append(sizes)
     offsets, places = _varying(form.seen, _are_places(operations))
-    assumptions = Assumptions(
-        {dimension: sizes[position] - offset for position, (dimension, offset) in offsets.items()}
-    )
-    program, outputs = _traced(
-        segment, sizes, offsets, places, operations, leaves, wanted, owned, assumptions
-    )
+    while True:
+        assumptions = Assumptions(
+            {dimension: sizes[place] - offset for place, (dimension, offset) in offsets.items()}
+        )
+        try:
+            program, outputs = _traced(
+                segment, sizes, offsets, places, operations, leaves, wanted, owned, assumptions
+            )
+            break
+        except CompileError:  # such as a reshape whose extents the dimensions don't relate
+            if not offsets:
+                raise
+            offsets = {}
     fixed = {n: size for n, size in enumerate(sizes) if n not in offsets and n not in places}
     compiled = Compiled(program, outputs, fixed, offsets, places, assumptions)
     form.compiled.insert(0, compiled)

@@ -13,7 +13,18 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from taskc.numpy import rows
-from taskc.numpy.array import Array, View, adopted, known, plain, small, small_values, wrapped
+from taskc.numpy.array import (
+    NUMBERS,
+    SMALL,
+    Array,
+    View,
+    adopted,
+    known,
+    plain,
+    small,
+    small_values,
+    wrapped,
+)
 from taskc.numpy.noting import (
     UnsupportedError,
     array,
@@ -585,6 +596,10 @@ def _array_function(self: Array, of: Any, types: Any, args: Any, options: Any) -
 
 
 def _array_ufunc(self: Array, of: np.ufunc, method: str, *args: Any, **options: Any) -> Any:
+    if method == "__call__" and type(args[0]) in NUMBERS and not options and not recorders:
+        value = small(args[-1])  # a scalar of NumPy's with an array
+        if value is not None and of is not np.matmul and of.nout == 1:
+            return computed(of, (args[0], value))
     return ufunc_call(of, method, args, options)
 
 
@@ -612,8 +627,12 @@ for _name in (
 
 
 def _product(x: Array, y: Any) -> Any:
-    values = small_values((x, y))
-    return called(np.matmul, (x, y), {}) if values is None else computed(np.matmul, values)
+    one = x._value
+    if one is not None and one.size <= SMALL and not recorders:
+        other = small(y)
+        if type(other) is np.ndarray:
+            return computed(np.matmul, (one, other))
+    return called(np.matmul, (x, y), {})
 
 
 setattr(Array, "__matmul__", _product)  # noqa: B010

@@ -11,13 +11,14 @@ written. Writing at places given by arrays is NumPy's work.
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from taskc.numpy import rows
 from taskc.numpy.array import (
-    SMALL,
+    NUMBERS,
     Array,
     Known,
     Order,
@@ -57,14 +58,12 @@ def __getitem__(self: Array, key: Any) -> Any:  # noqa: N807
     if entries is None:
         return _gathered(self, key if type(key) is tuple else (key,))
     memory = self._value
-    if memory is not None and memory.size <= SMALL and not recorders:
+    if memory is not None and not recorders:
         value = memory[entries]
         return view(self, entries, value.shape) if type(value) is np.ndarray else value
     part = part_of(self._shape, entries)
     if not part.is_element:
         return view(self, entries, part.shape, part)
-    if memory is not None and not recorders:
-        return memory[entries]
     if self._dtype not in SUPPORTED:
         return adopted(np.asarray(known(self, "NumPy")[entries]))
     return note(rows.part_row(part.pattern, self._dtype), (self,), (), part.numbers)
@@ -76,6 +75,11 @@ def __setitem__(self: Array, key: Any, value: Any) -> None:  # noqa: N807
     if entries is None:
         return _scattered(self, key if type(key) is tuple else (key,), value)
     if not recorders:
+        memory = self._value if type(self) is Array and type(value) in NUMBERS else None
+        if memory is not None and getrefcount(memory) <= 3 and memory.base is None:
+            memory[entries] = value  # the shortest way for a number
+            return None
+        del memory  # it would count
         memory = writable(self)  # before a view of it is made
         if memory is None and came_around():
             memory = writable(self)

@@ -193,6 +193,8 @@ def elements(ufunc: np.ufunc, *given: Any) -> Array:
 
 def _is_small(values: list[Any]) -> bool:
     """Whether the result of operands that broadcast is small, too."""
+    if len(values) == 1:
+        return True
     shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
     return len(shapes) < 2 or is_small_together(*shapes)
 

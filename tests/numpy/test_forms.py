@@ -40,6 +40,13 @@ def test_an_extent_of_one_is_another_form() -> None:
         assert np.array_equal(np.asarray(tc.array(x) * tc.array(y)), x * y)
 
 
+def test_extents_that_dimensions_do_not_relate_are_constants() -> None:
+    for n in (3, 5, 7):
+        x = np.arange(4.0 * n)
+        y = tc.array(x).reshape(4, n) + tc.array(np.ones((4, n)))
+        assert np.array_equal(np.asarray(y), x.reshape(4, n) + 1)
+
+
 def test_rows_of_a_loop_are_scalars() -> None:
     x, expected = tc.array(np.arange(120.0).reshape(40, 3)), np.arange(120.0).reshape(40, 3)
     for i in range(1, 40):
