@@ -56,7 +56,7 @@ def heated(given: Any, steps: int, start: Any) -> Any:
 def main() -> None:
     given = numpy.random.default_rng(0).random((90, 100))
     error = numpy.abs(heated(given, 20, np.array) - heated(given, 20, numpy.array)).max()
-    print(f"arrays: 20 steps, largest error {error:.1e}")
+    print(f"arrays: largest error {error:.1e}")
 
 
 if __name__ == "__main__":

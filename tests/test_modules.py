@@ -42,7 +42,7 @@ ELSEWHERE = {
     "gradients/test_walk.py": "gradients/straight gradients/computations",
     "test_jax.py": "jax/xla",
     "numpy/test_array.py": "numpy/ending numpy/functions numpy/methods numpy/segment numpy/shapes",
-    "numpy/test_imperative.py": "numpy/operators",
+    "numpy/test_imperative.py": "numpy/calls numpy/operators",
     "tune/test_choose.py": "tune/space",
     "tune/test_report.py": "markup",
     "tune/test_session.py": "tune/bench",

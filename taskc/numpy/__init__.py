@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from taskc.numpy import methods as methods
+from taskc.numpy import functions as functions, methods as methods
 from taskc.numpy.array import Array
+from taskc.numpy.calls import asarray, called, ufunc_call
 from taskc.numpy.forms import counts
-from taskc.numpy.functions import asarray, called, ufunc_call
 from taskc.numpy.noting import array, elements
 from taskc.numpy.operators import unary
 from taskc.numpy.segment import located, recent

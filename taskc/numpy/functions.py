@@ -1,130 +1,28 @@
-"""NumPy's functions over arrays, by their names: noted where there is a row, else NumPy's on known values.
-
-FUNCTIONS["sum"](x, axis=0)        also np.sum(x, axis=0) of NumPy itself, by __array_function__
-"""
+"""NumPy's functions over arrays, by their names: each notes rows, or says that it takes no such arguments."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
 from taskc.numpy import rows
-from taskc.numpy.array import (
-    NUMBERS,
-    SMALL,
-    Array,
-    View,
-    adopted,
-    known,
-    plain,
-    small,
-    small_values,
-    wrapped,
-)
+from taskc.numpy.array import Array, View, adopted
+from taskc.numpy.calls import FUNCTIONS, asarray, check_supported, function
 from taskc.numpy.noting import (
     UnsupportedError,
     array,
-    came_around,
     computed,
     copied,
     elements,
     fitted,
     note,
-    replace,
-    written,
 )
 from taskc.numpy.rows import SUPPORTED
 from taskc.numpy.segment import recorders
 from taskc.numpy.shapes import axes_of, broadcast, folded
-
-Of = TypeVar("Of", bound="Callable[..., Any]")
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
-# Their results are views, or as large as they are told: never NumPy's at once.
-_NOT_AT_ONCE = {
-    "transpose", "permute_dims", "swapaxes", "moveaxis", "reshape", "ravel", "squeeze", "expand_dims",
-    "broadcast_to", "flip", "outer", "copy", "astype", "zeros_like", "ones_like", "full_like", "empty_like",
-    "shape", "ndim", "size",
-}  # fmt: skip
-_WRITES_FIRST = {"copyto", "fill_diagonal", "put", "place", "putmask", "put_along_axis"}
-
-
-def function(of: Of) -> Of:
-    """Register a function under its name."""
-    FUNCTIONS[of.__name__.rstrip("_")] = of
-    return of
-
-
-def called(of: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A call of one of NumPy's functions: ours if it takes these arguments."""
-    if "out" in options:
-        options = dict(options)
-        out = options.pop("out")
-        result = called(of, args, options)
-        return result if out is None else written(out, result)
-    name = of.__name__
-    if name in FUNCTIONS and name not in _NOT_AT_ONCE and not recorders:
-        values = _at_once(args)
-        if values is None and came_around():
-            values = _at_once(args)
-        if values is not None and not any(map(_has_array, options.values())):
-            return wrapped(of(*values, **options) if options else of(*values))
-    own = FUNCTIONS.get(name) if getattr(np, name, None) is of else None
-    if own is not None:
-        try:
-            return own(*args, **options)
-        except (UnsupportedError, TypeError) as error:
-            if isinstance(error, TypeError) and _fits(own, args, options):
-                raise
-    if name in _WRITES_FIRST and isinstance(args[0], Array):
-        whole = known(args[0], name).copy()
-        of(whole, *map(plain, args[1:]), **plain(options))
-        return replace(args[0], array(whole))
-    return wrapped(of(*map(plain, args), **plain(options)))
-
-
-def _at_once(args: Sequence[Any]) -> list[Any] | None:
-    """The arguments of NumPy's function, if all arrays among them are known and small."""
-    values: list[Any] = []
-    for x in args:
-        value = x
-        if isinstance(x, Array | np.ndarray):
-            value = small(x)
-        elif type(x) in (list, tuple):
-            value = _at_once(x)
-        if value is None and x is not None:
-            return None
-        values.append(value)
-    return values
-
-
-def _has_array(x: Any) -> bool:
-    return isinstance(x, Array) or (isinstance(x, list | tuple) and any(map(_has_array, x)))
-
-
-def _fits(of: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> bool:
-    try:
-        inspect.signature(of).bind(*args, **options)
-    except TypeError:
-        return False
-    return True
-
-
-def asarray(x: Any, dtype: Any = None) -> Array:
-    """The array itself, or one of a copy."""
-    if isinstance(x, Array):
-        return x if dtype is None else x.astype(dtype, copy=False)
-    return array(x, dtype)
-
-
-def _supported(*arrays: Array) -> None:
-    if any(x._dtype not in SUPPORTED for x in arrays):
-        raise UnsupportedError
-
 
 # --- Folds ------------------------------------------------------------------------------------
 
@@ -143,7 +41,7 @@ def _fold(
 ) -> Array:
     axes = axes_of(axis, x.ndim)
     dtype = x._dtype if dtype is None else dtype
-    _supported(x)
+    check_supported(x)
     if dtype not in SUPPORTED:
         raise UnsupportedError
     row = rows.fold_row(fold, axes, bool(keepdims), x._dtype, dtype)
@@ -189,7 +87,7 @@ def any_(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 @function
 def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
     x = asarray(a)
-    _supported(x)
+    check_supported(x)
     wanted = np.dtype(dtype or (x._dtype if x._dtype.kind == "f" else np.float64))
     if wanted.kind != "f":
         raise UnsupportedError
@@ -207,7 +105,7 @@ def var(
     correction: Any = None,
 ) -> Array:
     x = asarray(a)
-    _supported(x)
+    check_supported(x)
     wanted = np.dtype(dtype or (x._dtype if x._dtype.kind == "f" else np.float64))
     if wanted.kind != "f":
         raise UnsupportedError
@@ -234,7 +132,7 @@ def std(
 def _place(name: str) -> Callable[..., Array]:
     def of(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
         x = asarray(a)
-        _supported(x)
+        check_supported(x)
         if axis is None or not x.ndim:
             if keepdims:
                 raise UnsupportedError
@@ -257,7 +155,7 @@ FUNCTIONS["argmax"], FUNCTIONS["argmin"] = _place("argmax"), _place("argmin")
 def _scan(name: str) -> Callable[..., Array]:
     def of(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
         x = asarray(a)
-        _supported(x)
+        check_supported(x)
         if axis is None or not x.ndim:
             axes_of(axis, x.ndim)
             x, axis = x.reshape(-1), 0
@@ -279,7 +177,7 @@ FUNCTIONS["cumsum"], FUNCTIONS["cumprod"] = _scan("cumsum"), _scan("cumprod")
 @function
 def matmul(a: Any, b: Any) -> Array:
     x, y = asarray(a), asarray(b)
-    _supported(x, y)
+    check_supported(x, y)
     if not x.ndim or not y.ndim:
         raise ValueError("matmul: an operand has no dimensions")
     if x._shape[-1] != y._shape[-2 if y.ndim > 1 else 0]:
@@ -332,7 +230,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Array:
         raise UnsupportedError
     both = [asarray(n, row.dtype) if type(n) in (int, float) else asarray(n) for n in (x, y)]
     arrays = (asarray(condition), *both)
-    _supported(*arrays)
+    check_supported(*arrays)
     return note(row, arrays, broadcast(*[n._shape for n in arrays]))
 
 
@@ -355,22 +253,18 @@ def _rounded(x: Array, decimals: int) -> Array:
     return elements(np.rint, x)
 
 
+def _method(name: str) -> Callable[..., Any]:
+    return lambda a, *args, **options: getattr(asarray(a), name)(*args, **options)
+
+
+for _name in ("astype", "copy", "ravel", "reshape", "squeeze", "swapaxes", "transpose"):
+    FUNCTIONS[_name] = _method(_name)
+FUNCTIONS["permute_dims"] = FUNCTIONS["transpose"]
+FUNCTIONS["shape"] = lambda a: asarray(a)._shape
+FUNCTIONS["ndim"] = lambda a: asarray(a).ndim
+
+
 # --- Places -----------------------------------------------------------------------------------
-
-
-@function
-def transpose(a: Any, axes: Any = None) -> Array:
-    return asarray(a).transpose(axes)
-
-
-@function
-def permute_dims(a: Any, axes: Any = None) -> Array:
-    return transpose(a, axes)
-
-
-@function
-def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    return asarray(a).swapaxes(axis1, axis2)
 
 
 @function
@@ -381,21 +275,6 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     for place, axis in sorted(zip(to, given, strict=True)):
         order.insert(place, axis)
     return x.transpose(order)
-
-
-@function
-def reshape(a: Any, shape: Any, order: str = "C") -> Array:
-    return asarray(a).reshape(shape, order=order)
-
-
-@function
-def ravel(a: Any, order: str = "C") -> Array:
-    return asarray(a).ravel(order)
-
-
-@function
-def squeeze(a: Any, axis: Any = None) -> Array:
-    return asarray(a).squeeze(axis)
 
 
 @function
@@ -413,7 +292,7 @@ def broadcast_to(array: Any, shape: Any) -> Array:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if broadcast(x._shape, shape) != shape:
         raise ValueError(f"cannot broadcast {x._shape} to {shape}")
-    _supported(x)
+    check_supported(x)
     return note(rows.broadcast_row(x._dtype), (x,), shape, shape)
 
 
@@ -422,7 +301,7 @@ def concatenate(arrays: Any, axis: int | None = 0) -> Array:
     parts = [asarray(x) for x in arrays]
     if axis is None:
         parts, axis = [x.reshape(-1) for x in parts], 0
-    _supported(*parts)
+    check_supported(*parts)
     if not parts or not parts[0].ndim:
         raise ValueError("need at least one array, with axes, to concatenate")
     (place,) = axes_of(axis, parts[0].ndim)
@@ -509,131 +388,20 @@ def take(a: Any, indices: Any, axis: int | None = None) -> Any:
 
 
 @function
-def copy(a: Any) -> Array:
-    return copied(asarray(a))
-
-
-@function
-def astype(x: Any, dtype: Any, *, copy: bool = True) -> Array:
-    return asarray(x).astype(dtype, copy=copy)
-
-
-@function
-def zeros_like(a: Any, dtype: Any = None) -> Array:
-    x = asarray(a)
-    return adopted(np.zeros(x._shape, dtype or x._dtype))
-
-
-@function
-def ones_like(a: Any, dtype: Any = None) -> Array:
-    x = asarray(a)
-    return adopted(np.ones(x._shape, dtype or x._dtype))
-
-
-@function
 def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Array:
     x = asarray(a)
     return fitted(asarray(fill_value, dtype or x._dtype), x._shape, np.dtype(dtype or x._dtype))
 
 
-FUNCTIONS["empty_like"] = zeros_like
+def _filled_like(of: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda a, dtype=None: adopted(of(asarray(a)._shape, dtype or asarray(a)._dtype))
 
 
-@function
-def shape_(a: Any) -> tuple[int, ...]:
-    return asarray(a)._shape
-
-
-@function
-def ndim_(a: Any) -> int:
-    return asarray(a).ndim
+FUNCTIONS["ones_like"] = _filled_like(np.ones)
+FUNCTIONS["zeros_like"] = FUNCTIONS["empty_like"] = _filled_like(np.zeros)
 
 
 @function
 def size_(a: Any, axis: int | None = None) -> int:
     x = asarray(a)
     return x.size if axis is None else x._shape[axis]
-
-
-# --- NumPy's protocols -------------------------------------------------------------------------
-
-
-def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A call of NumPy's function of elements, or of one of its methods."""
-    (out,) = options.pop("out", None) or (None,)
-    name = _FOLDS.get((ufunc.__name__, method))
-    if method == "reduce" and (values := small_values(args)) is not None and out is None:
-        return wrapped(ufunc.reduce(*values, **options))
-    if method == "__call__" and not options and ufunc.nout == 1:
-        result = FUNCTIONS["matmul"](*args) if ufunc is np.matmul else elements(ufunc, *args)
-    elif method == "outer" and not options:
-        x, y = map(asarray, args)
-        result = elements(ufunc, x.reshape(x._shape + (1,) * y.ndim), y)
-    elif name is not None and (method == "reduce" or not options):
-        result = FUNCTIONS[name](*args, **({"axis": 0} | options))
-    else:
-        whole = (
-            known(args[0], "NumPy").copy()
-            if method == "at" and isinstance(args[0], Array)
-            else None
-        )
-        given = args if whole is None else (whole, *args[1:])
-        result = wrapped(getattr(ufunc, method)(*map(plain, given), **plain(options)))
-        if whole is not None:
-            replace(args[0], adopted(whole))
-    return result if out is None else written(out, result)
-
-
-_FOLDS = {
-    ("add", "reduce"): "sum", ("multiply", "reduce"): "prod", ("maximum", "reduce"): "max",
-    ("minimum", "reduce"): "min", ("logical_and", "reduce"): "all", ("logical_or", "reduce"): "any",
-    ("add", "accumulate"): "cumsum", ("multiply", "accumulate"): "cumprod",
-}  # fmt: skip
-
-
-def _array_function(self: Array, of: Any, types: Any, args: Any, options: Any) -> Any:
-    return called(of, args, options)
-
-
-def _array_ufunc(self: Array, of: np.ufunc, method: str, *args: Any, **options: Any) -> Any:
-    if method == "__call__" and type(args[0]) in NUMBERS and not options and not recorders:
-        value = small(args[-1])  # a scalar of NumPy's with an array
-        if value is not None and of is not np.matmul and of.nout == 1:
-            return computed(of, (args[0], value))
-    return ufunc_call(of, method, args, options)
-
-
-setattr(Array, "__array_function__", _array_function)  # noqa: B010
-setattr(Array, "__array_ufunc__", _array_ufunc)  # noqa: B010
-
-
-def _method(name: str) -> Callable[..., Any]:
-    """The method of an array that is a function, too."""
-    of = getattr(np, name)
-
-    def call(self: Array, *args: Any, **options: Any) -> Any:
-        value = None if args or recorders or "out" in options else small(self)
-        if value is not None:
-            return wrapped(getattr(value, name)(**options))
-        return called(of, (self, *args), options)
-
-    return call
-
-
-for _name in (
-    "all any argmax argmin clip cumprod cumsum dot max mean min prod round std sum take var"
-).split():
-    setattr(Array, _name, _method(_name))
-
-
-def _product(x: Array, y: Any) -> Any:
-    one = x._value
-    if one is not None and one.size <= SMALL and not recorders:
-        other = small(y)
-        if type(other) is np.ndarray:
-            return computed(np.matmul, (one, other))
-    return called(np.matmul, (x, y), {})
-
-
-setattr(Array, "__matmul__", _product)  # noqa: B010
-setattr(Array, "__rmatmul__", lambda self, other: called(np.matmul, (other, self), {}))  # noqa: B010

@@ -148,7 +148,8 @@ def _scattered(x: Array, key: tuple[Any, ...], value: Any) -> None:
         number = value if isinstance(value, Array) else adopted(np.array(value, x.dtype))
         if x.dtype in SUPPORTED and number.dtype in SUPPORTED:
             mask = mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
-            row = rows.choose_row(x.dtype)
+            row = rows.where_row((x.dtype, x.dtype))
+            assert row is not None
             return replace(x, note(row, (mask, number, x), x.shape))
     whole = known(x, "setitem").copy()
     whole[tuple(map(plain, key))] = plain(value)
