@@ -340,7 +340,7 @@ _LOADED_LATER = {
     "ArgumentError": "taskc.arrays.arguments",
     "CopyWarning": "taskc.arrays.arguments",
     "ProgramDefinition": "taskc.programs.definition",
-    "array": "taskc.numpy.array",
+    "array": "taskc.numpy",
     "branch": "taskc.programs.body",
     "check": "taskc.runtime.checking",
     "compile": "taskc.onnx.session",

@@ -102,7 +102,7 @@ def test_all_are_here() -> None:
         *("vector_add", "transpose", "matmul", "softmax", "layer_norm", "convolution"),
         *("histogram", "attention", "split_k", "epilogue", "operator", "tuning"),
         *("program", "onnx", "combine", "scan", "look_back", "four_bits"),
-        *("complex_pairs", "sequential"),
+        *("complex_pairs", "sequential", "arrays"),
     )
     assert [path.stem for path in FILES] == [
         f"{number:02}_{name}" for number, name in enumerate(names, 1)
@@ -165,6 +165,7 @@ SHAPES: list[tuple[str, str, list[tuple[tuple[int, ...], dict[str, Any]]]]] = [
     ("complex_pairs", "mandelbrot", [((2, 1), {}), ((1, 19), {"lanes": 4})]),
     ("complex_pairs", "stage", [((3, 5), {}), ((1, 1), {"lanes": 4})]),
     ("sequential", "lu", [((1,), {}), ((17,), {"workers": 8})]),
+    ("arrays", "limited", [((1,), {}), ((130,), {"workers": 8})]),
     ("matmul", "naive", PRODUCTS),
     ("matmul", "mapped", PRODUCTS),
     (

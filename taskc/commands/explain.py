@@ -6,6 +6,11 @@ then each call of a kernel with the nodes that it took in, and the bytes of what
   taskc explain model.onnx --dim batch=8
   taskc explain model.onnx --html model.html
 
+  taskc explain SCRIPT
+
+Runs a script of Python if its name ends in `.py`, and shows the segments that its arrays noted: why
+each one ended, and where.
+
 Between them are the rewrites of its graph that found something. Nodes that became no call were
 computed ahead, are shape arithmetic, or only name memory anew. A page has both graphs drawn.
 """
@@ -13,6 +18,7 @@ computed ahead, are shape arithmetic, or only name memory anew. A page has both 
 from __future__ import annotations
 
 import argparse
+import runpy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -262,7 +268,22 @@ def _counted(operators: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in ordered) or "nothing"
 
 
+def _explain_script(options: argparse.Namespace) -> int:
+    """Run a script, and show the segments of its arrays."""
+    try:
+        runpy.run_path(options.model, run_name="__main__")
+    except FileNotFoundError as error:
+        raise UsageError(f"{options.model} can't be read: {error}") from None
+    if options.json:
+        write_json({"script": options.model, "segments": tc.numpy.segments()})
+    else:
+        write_text(tc.numpy.explain())
+    return 0
+
+
 def run(options: argparse.Namespace) -> int:
+    if options.model.endswith(".py"):
+        return _explain_script(options)
     with Progress() as progress:
         progress(f"tracing {options.model}")
         model = tc.compile(options.model)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -14,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from taskc.numpy.array import Array, array, elements, plain, wrapped
+from taskc.numpy import functions as functions, methods as methods
+from taskc.numpy.array import Array
+from taskc.numpy.calls import asarray, called, ufunc_call
 from taskc.numpy.forms import counts
-from taskc.numpy.functions import asarray, called, ufunc_call
-from taskc.numpy.indexing import gathered as gathered
+from taskc.numpy.noting import array, elements
 from taskc.numpy.operators import unary
 from taskc.numpy.segment import located, recent
 
-__all__ = ["Array", "array", "asarray", "explain"]
+__all__ = ["Array", "array", "asarray", "explain", "segments"]
 
 asanyarray = ascontiguousarray = asarray
 
@@ -81,20 +83,27 @@ def _whole(ufunc: np.ufunc, args: tuple[Any, ...], options: dict[str, Any]) -> A
 
 
 def _method(ufunc: np.ufunc, name: str) -> Callable[..., Any]:
-    return lambda *args, **options: wrapped(
-        getattr(ufunc, name)(*map(plain, args), **plain(options))
-    )
+    return lambda *args, **options: ufunc_call(ufunc, name, args, options)
+
+
+def segments() -> list[dict[str, Any]]:
+    """The latest segments by where and why they ended, with how often, their operations and their results."""
+    return [
+        {
+            "times": times, "operations": count, "results": results, "ended_by": reason,
+            "file": (at := located(site)).file, "line": at.line, "text": at.text.strip(),
+        }
+        for (reason, count, results, site), times in Counter(recent).items()
+    ]  # fmt: skip
 
 
 def explain() -> str:
-    """The latest segments, one a line: why each ended, its operations and results, and the last line that noted one."""
-    lines = [
-        f"{counts['compiled']} compiled, {counts['served']} served by dimensions, {counts['hits']} hits"
-    ]
-    for reason, count, results, site in recent:
-        at = located(site)
-        place = f"{Path(at.file).name}:{at.line}: {at.text.strip()}"
-        lines.append(f"{count:4} operations, {results} results, ended by {reason}: {place}")
+    """The latest segments: how often, why each ended, its operations and results, and the last line that noted one."""
+    lines = [f"{counts['compiled']} compiled, {counts['hits']} hits"]
+    for one in segments():
+        what = f"{one['operations']} operations, {one['results']} results"
+        place = f"{Path(one['file']).name}:{one['line']}: {one['text']}"
+        lines.append(f"{one['times']:5} times {what}, ended by {one['ended_by']}: {place}")
     return "\n".join(lines)
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
+
 from taskc.errors import CheckError
 from taskc.numpy.forms import call_of
 from taskc.numpy.segment import Segment, here, located, recent
 
+# References to an array that nobody needs: the segment's, the loop's, and that of the call that counts.
+_UNNEEDED = 3
+
 
 def end(segment: Segment, reason: str) -> None:
     """Run what a segment has noted, and give its arrays their values."""
-    if here.segment is segment:
+    is_own = here.segment is segment
+    if is_own:
         here.segment = Segment()
     count = len(segment.operations)
-    arrays = [array for watched in segment.watched if (array := watched()) is not None]
-    waiting = [array for array in arrays if array._segment is segment and array._number < count]
-    wanted = sorted({array._number for array in waiting})
+    waiting = [
+        array
+        for array in segment.arrays
+        if getrefcount(array) > _UNNEEDED and array._segment is segment and array._number < count
+    ]
+    wanted = tuple(sorted({array._number for array in waiting}))
     if wanted:
         recent.append((reason, count, len(wanted), segment.sites[-1]))
-        call, leaves, owned = call_of(segment, count, tuple(wanted))
+        call, leaves, owned = call_of(segment, count, wanted)
         recorder = here.recorder
         before = {n: leaves[n].copy() for n in owned} if recorder is not None else {}
         try:
@@ -28,10 +37,11 @@ def end(segment: Segment, reason: str) -> None:
             recorder.ran(call, leaves, owned, results, before)
         values = dict(zip(wanted, results, strict=True))
         for array in waiting:
-            number = array._number
             if array._segment is segment:
-                array._value = values[number]
+                array._value = values[array._number]
                 array._segment = None
+    if is_own:
+        segment.arrays.clear()  # they refer to the segment
 
 
 def _index_error(segment: Segment) -> IndexError:

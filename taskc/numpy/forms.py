@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from itertools import chain
+from operator import itemgetter
 from sys import getrefcount
 from typing import Any, TypeAlias
 
@@ -19,7 +22,7 @@ import numpy as np
 
 import taskc as tc
 from taskc import ProgramDefinition, TensorType, i64, u8
-from taskc.dataclass import dataclass
+from taskc.errors import CompileError, InternalError
 from taskc.ir.nodes import Tensor
 from taskc.ir.types import from_numpy
 from taskc.lang.sizes import Dimension
@@ -29,16 +32,15 @@ from taskc.operators.tensors import computed
 from taskc.programs.sizes import Assumptions
 from taskc.programs.tracing import TensorHandle
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
+Memory: TypeAlias = "np.ndarray[Any, Any]"
 Sizes: TypeAlias = tuple[int, ...]
-Call: TypeAlias = "Callable[[list[Array]], list[Array]]"
+Call: TypeAlias = "Callable[[list[Memory]], list[Memory]]"
 
 _MOST_FORMS = 1 << 12
-_MOST_CALLS = 1 << 14
-counts: Counter[str] = Counter()  # compilations, hits
+_MOST_SERVED = 1 << 10
+counts: Counter[str] = Counter()  # compilations, and hits
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
     """A program for some sizes of a form.
 
@@ -46,27 +48,69 @@ class Compiled:
     fixed       the sizes that it has as constants, by position
     varying     positions of extents that vary: each is a dimension plus an offset
     places      positions of places that vary: each is a scalar
+    served      for extents that vary the arrays that give the dimensions, or None where it doesn't serve
     """
 
-    program: ProgramDefinition
-    outputs: tuple[int, ...]
-    fixed: dict[int, int]
-    varying: dict[int, tuple[Dimension, int]]
-    places: tuple[int, ...]
-    order: tuple[Dimension, ...]
-    assumptions: Assumptions
+    def __init__(
+        self, program: ProgramDefinition, outputs: tuple[int, ...], fixed: dict[int, int],
+        varying: dict[int, tuple[Dimension, int]], places: tuple[int, ...], assumptions: Assumptions,
+    ) -> None:  # fmt: skip
+        self.program, self.outputs, self.assumptions = program, outputs, assumptions
+        self.varying = varying
+        self.fixed_sizes = tuple(fixed.values())
+        self.take_fixed, self.take_places = _taking(tuple(fixed)), _taking(places)
+        self.take_varying = _taking(tuple(varying))
+        self.order = tuple(assumptions.sizes)
+        self.count = sum(place >= 0 for place in outputs)
+        self.served: dict[Sizes, tuple[Memory, ...] | None] = {}
 
-    def values(self, sizes: Sizes) -> dict[Dimension, int] | None:
-        """The dimensions' sizes, or None if it doesn't serve these."""
-        if any(sizes[position] != size for position, size in self.fixed.items()):
+    def call_for(self, sizes: Sizes) -> Call | None:
+        """The program's call for sizes, as a function from leaves to results; None if it doesn't serve them."""
+        if self.take_fixed(sizes) != self.fixed_sizes:
             return None
+        extents = self.take_varying(sizes)
+        if extents not in self.served:
+            if len(self.served) >= _MOST_SERVED:
+                self.served.clear()
+            self.served[extents] = self._given(extents)
+        given = self.served[extents]
+        return None if given is None else partial(self.run, (*given, *self.take_places(sizes)))
+
+    def _given(self, extents: Sizes) -> tuple[Memory, ...] | None:
+        """The inputs without contents whose extents are the dimensions."""
         values: dict[Dimension, int] = {}
-        for position, (dimension, offset) in self.varying.items():
-            if values.setdefault(dimension, sizes[position] - offset) != sizes[position] - offset:
+        for size, (dimension, offset) in zip(extents, self.varying.values(), strict=True):
+            if values.setdefault(dimension, size - offset) != size - offset:
                 return None
         if any(value < 0 for value in values.values()) or not self.assumptions.serve(values):
             return None
-        return values
+        return tuple([_nothing(values[dimension]) for dimension in self.order])
+
+    def run(self, given: tuple[Any, ...], leaves: list[Memory]) -> list[Memory]:
+        results = self.program(*leaves, *given)
+        if self.count == 1:
+            results = (results,)
+        if self.count == len(self.outputs):
+            return [*results]
+        return [results[place] if place >= 0 else leaves[~place] for place in self.outputs]
+
+
+def _taking(positions: tuple[int, ...]) -> Callable[[Sizes], Sizes]:
+    """A function that takes the sizes at some positions."""
+    if len(positions) < 2:
+        return lambda sizes: tuple([sizes[position] for position in positions])
+    return itemgetter(*positions)
+
+
+def _nothing(size: int) -> Memory:
+    """An array of this size that nobody reads."""
+    global _unread
+    if len(_unread) < size:
+        _unread = np.empty(size, np.uint8)
+    return _unread[:size]
+
+
+_unread: Memory = np.empty(1 << 16, np.uint8)
 
 
 # References to an array that only a segment has: its list's, and that of the call that counts.
@@ -74,7 +118,7 @@ _UNSHARED = 2
 
 
 class Form:
-    """The programs of one form, and the sizes for which one was traced."""
+    """The programs of one form, the latest first, and the sizes for which one was traced."""
 
     def __init__(self) -> None:
         self.compiled: list[Compiled] = []
@@ -82,62 +126,72 @@ class Form:
 
 
 _forms: dict[object, Form] = {}
-_calls: dict[object, Call] = {}  # by all that decides them
+
+
+@lru_cache(1 << 12)
+def _single(shape: Sizes) -> tuple[bool, ...]:
+    """The extents of 1, which broadcast."""
+    return tuple([n == 1 for n in shape])
 
 
 def call_of(
     segment: Segment, count: int, wanted: tuple[int, ...]
-) -> tuple[Call, list[Array], tuple[int, ...]]:
+) -> tuple[Call, list[Memory], tuple[int, ...]]:
     """The program of the first `count` operations of a segment: a function from leaves to the wanted values.
 
     Also its leaves, and which of them it may write to.
     """
     owned = tuple([n for n in segment.updated if getrefcount(segment.leaves[n]) <= _UNSHARED])
     leaves = segment.leaves[:]
-    key = (
-        tuple(segment.operations[:count]), wanted, tuple(segment.numbers),
-        tuple([(leaf.dtype, leaf.shape) for leaf in leaves]), owned,
-    )  # fmt: skip
-    call = _calls.get(key)
+    operations = tuple(segment.operations[:count])
+    shapes = [leaf.shape for leaf in leaves]
+    types = tuple(
+        [(leaf.dtype, _single(shape)) for leaf, shape in zip(leaves, shapes, strict=True)]
+    )
+    key = operations, types, wanted, owned
+    form = _forms.get(key)
+    if form is None:
+        if len(_forms) >= _MOST_FORMS:
+            _forms.clear()
+        form = _forms[key] = Form()
+    sizes = (*segment.numbers, *chain.from_iterable(shapes))
+    for compiled in form.compiled:
+        call = compiled.call_for(sizes)
+        if call is not None:
+            counts["hits"] += 1
+            return call, leaves, owned
+    compiled = _compiled(form, segment, sizes, operations, leaves, wanted, owned)
+    call = compiled.call_for(sizes)
     if call is None:
-        call = _call_for(segment, key[0], leaves, wanted, owned)
-        if len(_calls) >= _MOST_CALLS:
-            _calls.clear()
-        _calls[key] = call
-    else:
-        counts["hits"] += 1
+        raise InternalError("a program doesn't serve the sizes for which it was traced")
     return call, leaves, owned
 
 
-def _call_for(
-    segment: Segment, operations: Sequence[Operation], leaves: Sequence[Array],
-    wanted: tuple[int, ...], owned: tuple[int, ...],
-) -> Call:  # fmt: skip
-    """The call of a program that serves these sizes, with its dimensions set."""
-    types = tuple([(leaf.dtype, tuple([n == 1 for n in leaf.shape])) for leaf in leaves])
-    if len(_forms) >= _MOST_FORMS:
-        _forms.clear()
-    form = _forms.setdefault((operations, types, wanted, owned), Form())
-    sizes = (*segment.numbers, *[n for leaf in leaves for n in leaf.shape])
-    for compiled in form.compiled:
-        values = compiled.values(sizes)
-        if values is not None:
-            counts["served"] += 1
-            return _bound(compiled, sizes, values)
+def _compiled(
+    form: Form, segment: Segment, sizes: Sizes, operations: Sequence[Operation],
+    leaves: Sequence[Memory], wanted: tuple[int, ...], owned: tuple[int, ...],
+) -> Compiled:  # fmt: skip
+    """A program for these sizes; those that have varied are its dimensions and scalars."""
     counts["compiled"] += 1
     form.seen.append(sizes)
     offsets, places = _varying(form.seen, _are_places(operations))
-    values = {
-        dimension: sizes[position] - offset for position, (dimension, offset) in offsets.items()
-    }
-    assumptions = Assumptions(values)
-    program, outputs = _traced(
-        segment, sizes, offsets, places, operations, leaves, wanted, owned, assumptions
-    )
+    while True:
+        assumptions = Assumptions(
+            {dimension: sizes[place] - offset for place, (dimension, offset) in offsets.items()}
+        )
+        try:
+            program, outputs = _traced(
+                segment, sizes, offsets, places, operations, leaves, wanted, owned, assumptions
+            )
+            break
+        except CompileError:  # such as a reshape whose extents the dimensions don't relate
+            if not offsets:
+                raise
+            offsets = {}
     fixed = {n: size for n, size in enumerate(sizes) if n not in offsets and n not in places}
-    compiled = Compiled(program, outputs, fixed, offsets, places, tuple(values), assumptions)
-    form.compiled.append(compiled)
-    return _bound(compiled, sizes, values)
+    compiled = Compiled(program, outputs, fixed, offsets, places, assumptions)
+    form.compiled.insert(0, compiled)
+    return compiled
 
 
 def _are_places(operations: Sequence[Operation]) -> list[bool]:
@@ -185,7 +239,7 @@ def _dimension(number: int) -> Dimension:
 
 def _traced(
     segment: Segment, known: Sizes, offsets: dict[int, tuple[Dimension, int]],
-    places: tuple[int, ...], operations: Sequence[Operation], leaves: Sequence[Array],
+    places: tuple[int, ...], operations: Sequence[Operation], leaves: Sequence[Memory],
     wanted: tuple[int, ...], owned: tuple[int, ...], assumptions: Assumptions,
 ) -> tuple[ProgramDefinition, tuple[int, ...]]:  # fmt: skip
     sizes: list[Any] = [*known]
@@ -255,34 +309,3 @@ def _is_last_reader(
 
 def _copied(x: TensorHandle) -> TensorHandle:
     return computed(x.shape, lambda *at: x[at], "copy")
-
-
-def _bound(compiled: Compiled, sizes: Sizes, values: dict[Dimension, int]) -> Call:
-    """The program's call, with its dimensions and places, as a function from leaves to results."""
-    program, outputs = compiled.program, compiled.outputs
-    rest: list[Any] = [_nothing(values[dimension]) for dimension in compiled.order]
-    rest += [sizes[position] for position in compiled.places]
-    count = sum(place >= 0 for place in outputs)
-    if outputs == (0,) and not rest:
-        return lambda leaves: [program(*leaves)]
-
-    def call(leaves: list[Array]) -> list[Array]:
-        results = program(*leaves, *rest)
-        if count == 1:
-            results = (results,)
-        if count == len(outputs):
-            return [*results]
-        return [results[place] if place >= 0 else leaves[~place] for place in outputs]
-
-    return call
-
-
-def _nothing(size: int) -> Array:
-    """An array of this size that nobody reads."""
-    global _unread
-    if len(_unread) < size:
-        _unread = np.empty(size, np.uint8)
-    return _unread[:size]
-
-
-_unread: Array = np.empty(1 << 16, np.uint8)

@@ -1,88 +1,28 @@
-"""NumPy's functions over arrays, by their names: noted where there is a row, else NumPy's on known values.
-
-FUNCTIONS["sum"](x, axis=0)        also np.sum(x, axis=0) of NumPy itself, by __array_function__
-"""
+"""NumPy's functions over arrays, by their names: each notes rows, or says that it takes no such arguments."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, cast
 
 import numpy as np
 
 from taskc.numpy import rows
-from taskc.numpy.array import (
-    Array,
+from taskc.numpy.array import Array, View, adopted
+from taskc.numpy.calls import FUNCTIONS, asarray, check_supported, function
+from taskc.numpy.noting import (
     UnsupportedError,
-    adopted,
     array,
+    computed,
     copied,
     elements,
     fitted,
-    known,
     note,
-    plain,
-    replace,
-    wrapped,
-    written,
 )
 from taskc.numpy.rows import SUPPORTED
+from taskc.numpy.segment import recorders
 from taskc.numpy.shapes import axes_of, broadcast, folded
-
-Of = TypeVar("Of", bound="Callable[..., Any]")
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
-_WRITES_FIRST = {"copyto", "fill_diagonal", "put", "place", "putmask", "put_along_axis"}
-
-
-def function(of: Of) -> Of:
-    """Register a function under its name."""
-    FUNCTIONS[of.__name__.rstrip("_")] = of
-    return of
-
-
-def called(of: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A call of one of NumPy's functions: ours if it takes these arguments."""
-    options = dict(options)
-    out = options.pop("out", None)
-    name = of.__name__
-    if out is not None:
-        return written(out, called(of, args, options))
-    own = FUNCTIONS.get(name) if getattr(np, name, None) is of else None
-    if own is not None:
-        try:
-            return own(*args, **options)
-        except (UnsupportedError, TypeError) as error:
-            if isinstance(error, TypeError) and _fits(own, args, options):
-                raise
-    if name in _WRITES_FIRST and isinstance(args[0], Array):
-        whole = known(args[0], name).copy()
-        of(whole, *map(plain, args[1:]), **plain(options))
-        return replace(args[0], array(whole))
-    return wrapped(of(*map(plain, args), **plain(options)))
-
-
-def _fits(of: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> bool:
-    try:
-        inspect.signature(of).bind(*args, **options)
-    except TypeError:
-        return False
-    return True
-
-
-def asarray(x: Any, dtype: Any = None) -> Array:
-    """The array itself, or one of a copy."""
-    if isinstance(x, Array):
-        return x if dtype is None else x.astype(dtype, copy=False)
-    return array(x, dtype)
-
-
-def _supported(*arrays: Array) -> None:
-    if any(x._dtype not in SUPPORTED for x in arrays):
-        raise UnsupportedError
-
 
 # --- Folds ------------------------------------------------------------------------------------
 
@@ -101,7 +41,7 @@ def _fold(
 ) -> Array:
     axes = axes_of(axis, x.ndim)
     dtype = x._dtype if dtype is None else dtype
-    _supported(x)
+    check_supported(x)
     if dtype not in SUPPORTED:
         raise UnsupportedError
     row = rows.fold_row(fold, axes, bool(keepdims), x._dtype, dtype)
@@ -147,7 +87,7 @@ def any_(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 @function
 def mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
     x = asarray(a)
-    _supported(x)
+    check_supported(x)
     wanted = np.dtype(dtype or (x._dtype if x._dtype.kind == "f" else np.float64))
     if wanted.kind != "f":
         raise UnsupportedError
@@ -165,7 +105,7 @@ def var(
     correction: Any = None,
 ) -> Array:
     x = asarray(a)
-    _supported(x)
+    check_supported(x)
     wanted = np.dtype(dtype or (x._dtype if x._dtype.kind == "f" else np.float64))
     if wanted.kind != "f":
         raise UnsupportedError
@@ -192,7 +132,7 @@ def std(
 def _place(name: str) -> Callable[..., Array]:
     def of(a: Any, axis: int | None = None, keepdims: bool = False) -> Array:
         x = asarray(a)
-        _supported(x)
+        check_supported(x)
         if axis is None or not x.ndim:
             if keepdims:
                 raise UnsupportedError
@@ -215,7 +155,7 @@ FUNCTIONS["argmax"], FUNCTIONS["argmin"] = _place("argmax"), _place("argmin")
 def _scan(name: str) -> Callable[..., Array]:
     def of(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
         x = asarray(a)
-        _supported(x)
+        check_supported(x)
         if axis is None or not x.ndim:
             axes_of(axis, x.ndim)
             x, axis = x.reshape(-1), 0
@@ -237,11 +177,15 @@ FUNCTIONS["cumsum"], FUNCTIONS["cumprod"] = _scan("cumsum"), _scan("cumprod")
 @function
 def matmul(a: Any, b: Any) -> Array:
     x, y = asarray(a), asarray(b)
-    _supported(x, y)
+    check_supported(x, y)
     if not x.ndim or not y.ndim:
         raise ValueError("matmul: an operand has no dimensions")
     if x._shape[-1] != y._shape[-2 if y.ndim > 1 else 0]:
         raise ValueError(f"matmul: {x._shape} and {y._shape} have other inner extents")
+    if 1 in (x.ndim, y.ndim) and View in (type(x), type(y)) and not recorders:
+        one, other = x._value, y._value
+        if one is not None and other is not None:  # a program would copy the part first
+            return cast("Array", computed(np.matmul, (one, other)))
     dtype = np.result_type(x._dtype, y._dtype)
     if dtype.kind != "f" or 0 in (*x._shape, *y._shape):
         raise UnsupportedError
@@ -286,7 +230,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Array:
         raise UnsupportedError
     both = [asarray(n, row.dtype) if type(n) in (int, float) else asarray(n) for n in (x, y)]
     arrays = (asarray(condition), *both)
-    _supported(*arrays)
+    check_supported(*arrays)
     return note(row, arrays, broadcast(*[n._shape for n in arrays]))
 
 
@@ -309,22 +253,18 @@ def _rounded(x: Array, decimals: int) -> Array:
     return elements(np.rint, x)
 
 
+def _method(name: str) -> Callable[..., Any]:
+    return lambda a, *args, **options: getattr(asarray(a), name)(*args, **options)
+
+
+for _name in ("astype", "copy", "ravel", "reshape", "squeeze", "swapaxes", "transpose"):
+    FUNCTIONS[_name] = _method(_name)
+FUNCTIONS["permute_dims"] = FUNCTIONS["transpose"]
+FUNCTIONS["shape"] = lambda a: asarray(a)._shape
+FUNCTIONS["ndim"] = lambda a: asarray(a).ndim
+
+
 # --- Places -----------------------------------------------------------------------------------
-
-
-@function
-def transpose(a: Any, axes: Any = None) -> Array:
-    return asarray(a).transpose(axes)
-
-
-@function
-def permute_dims(a: Any, axes: Any = None) -> Array:
-    return transpose(a, axes)
-
-
-@function
-def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    return asarray(a).swapaxes(axis1, axis2)
 
 
 @function
@@ -335,21 +275,6 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     for place, axis in sorted(zip(to, given, strict=True)):
         order.insert(place, axis)
     return x.transpose(order)
-
-
-@function
-def reshape(a: Any, shape: Any, order: str = "C") -> Array:
-    return asarray(a).reshape(shape, order=order)
-
-
-@function
-def ravel(a: Any, order: str = "C") -> Array:
-    return asarray(a).ravel(order)
-
-
-@function
-def squeeze(a: Any, axis: Any = None) -> Array:
-    return asarray(a).squeeze(axis)
 
 
 @function
@@ -367,7 +292,7 @@ def broadcast_to(array: Any, shape: Any) -> Array:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if broadcast(x._shape, shape) != shape:
         raise ValueError(f"cannot broadcast {x._shape} to {shape}")
-    _supported(x)
+    check_supported(x)
     return note(rows.broadcast_row(x._dtype), (x,), shape, shape)
 
 
@@ -376,7 +301,7 @@ def concatenate(arrays: Any, axis: int | None = 0) -> Array:
     parts = [asarray(x) for x in arrays]
     if axis is None:
         parts, axis = [x.reshape(-1) for x in parts], 0
-    _supported(*parts)
+    check_supported(*parts)
     if not parts or not parts[0].ndim:
         raise ValueError("need at least one array, with axes, to concatenate")
     (place,) = axes_of(axis, parts[0].ndim)
@@ -415,7 +340,7 @@ def hstack(tup: Any) -> Array:
 
 
 @function
-def flip(m: Any, axis: Any = None) -> Array:
+def flip(m: Any, axis: Any = None) -> Any:
     x = asarray(m)
     axes = axes_of(axis, x.ndim)
     return x[tuple([slice(None, None, -1) if a in axes else slice(None) for a in range(x.ndim)])]
@@ -453,7 +378,7 @@ def _triangle(x: Array, keeps: Callable[[Any], Any]) -> Array:
 
 
 @function
-def take(a: Any, indices: Any, axis: int | None = None) -> Array:
+def take(a: Any, indices: Any, axis: int | None = None) -> Any:
     x = asarray(a)
     if axis is None:
         return x.reshape(-1)[asarray(indices)]
@@ -463,97 +388,20 @@ def take(a: Any, indices: Any, axis: int | None = None) -> Array:
 
 
 @function
-def copy(a: Any) -> Array:
-    return copied(asarray(a))
-
-
-@function
-def astype(x: Any, dtype: Any, *, copy: bool = True) -> Array:
-    return asarray(x).astype(dtype, copy=copy)
-
-
-@function
-def zeros_like(a: Any, dtype: Any = None) -> Array:
-    x = asarray(a)
-    return adopted(np.zeros(x._shape, dtype or x._dtype))
-
-
-@function
-def ones_like(a: Any, dtype: Any = None) -> Array:
-    x = asarray(a)
-    return adopted(np.ones(x._shape, dtype or x._dtype))
-
-
-@function
 def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Array:
     x = asarray(a)
     return fitted(asarray(fill_value, dtype or x._dtype), x._shape, np.dtype(dtype or x._dtype))
 
 
-FUNCTIONS["empty_like"] = zeros_like
+def _filled_like(of: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda a, dtype=None: adopted(of(asarray(a)._shape, dtype or asarray(a)._dtype))
 
 
-@function
-def shape_(a: Any) -> tuple[int, ...]:
-    return asarray(a)._shape
-
-
-@function
-def ndim_(a: Any) -> int:
-    return asarray(a).ndim
+FUNCTIONS["ones_like"] = _filled_like(np.ones)
+FUNCTIONS["zeros_like"] = FUNCTIONS["empty_like"] = _filled_like(np.zeros)
 
 
 @function
 def size_(a: Any, axis: int | None = None) -> int:
     x = asarray(a)
     return x.size if axis is None else x._shape[axis]
-
-
-# --- NumPy's protocols -------------------------------------------------------------------------
-
-
-def ufunc_call(ufunc: np.ufunc, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A call of NumPy's function of elements, or of one of its methods."""
-    (out,) = options.pop("out", None) or (None,)
-    name = _FOLDS.get((ufunc.__name__, method))
-    if method == "__call__" and not options and ufunc.nout == 1:
-        result = FUNCTIONS["matmul"](*args) if ufunc is np.matmul else elements(ufunc, *args)
-    elif name is not None and (method == "reduce" or not options):
-        result = FUNCTIONS[name](*args, **({"axis": 0} | options))
-    else:
-        result = wrapped(
-            getattr(ufunc, method)(*map(plain, args), **{n: plain(x) for n, x in options.items()})
-        )
-    return result if out is None else written(out, result)
-
-
-_FOLDS = {
-    ("add", "reduce"): "sum", ("multiply", "reduce"): "prod", ("maximum", "reduce"): "max",
-    ("minimum", "reduce"): "min", ("logical_and", "reduce"): "all", ("logical_or", "reduce"): "any",
-    ("add", "accumulate"): "cumsum", ("multiply", "accumulate"): "cumprod",
-}  # fmt: skip
-
-
-def _array_function(self: Array, of: Any, types: Any, args: Any, options: Any) -> Any:
-    return called(of, args, options)
-
-
-def _array_ufunc(self: Array, of: np.ufunc, method: str, *args: Any, **options: Any) -> Any:
-    return ufunc_call(of, method, args, options)
-
-
-setattr(Array, "__array_function__", _array_function)  # noqa: B010
-setattr(Array, "__array_ufunc__", _array_ufunc)  # noqa: B010
-# The methods of an array that are functions, too.
-for _name in (
-    "all any argmax argmin clip cumprod cumsum dot max mean min prod round std sum take var"
-).split():
-    setattr(
-        Array,
-        _name,
-        (lambda own: lambda self, *args, **options: called(own, (self, *args), options))(
-            getattr(np, _name)
-        ),
-    )
-setattr(Array, "__matmul__", lambda self, other: called(np.matmul, (self, other), {}))  # noqa: B010
-setattr(Array, "__rmatmul__", lambda self, other: called(np.matmul, (other, self), {}))  # noqa: B010

@@ -17,14 +17,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from functools import update_wrapper
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from taskc.dataclass import dataclass
-from taskc.numpy.array import Array, adopted, copied, known, replace
+from taskc.numpy.array import Array, adopted, known
 from taskc.numpy.ending import end
-from taskc.numpy.segment import Segment, here
+from taskc.numpy.noting import copied, replace
+from taskc.numpy.segment import Segment, here, recorders
 
 Known: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -209,6 +210,7 @@ class Jit:
         outer, outer_segment = here.recorder, here.segment
         recorder = here.recorder = _Recorder(root, [*values])
         here.segment = Segment()
+        recorders.append(recorder)
         try:
             result = self._function(*given, **named)
             leaves = [*_arrays_in(result), *inside]
@@ -218,6 +220,7 @@ class Jit:
             raise
         finally:
             here.recorder, here.segment = outer, outer_segment
+            recorders.remove(recorder)
         node, places = recorder.node, recorder.places
         written = [
             (n, x, new)
@@ -255,7 +258,7 @@ def _quietly(x: Array) -> Known:
         x = copied(x)
     if x._segment is not None:
         end(x._segment, "return")
-    return x._value
+    return cast("Known", x._value)
 
 
 def _write(target: Any, value: Known) -> None:

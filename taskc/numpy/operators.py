@@ -7,122 +7,99 @@ from typing import Any
 
 import numpy as np
 
-from taskc.numpy.array import (
-    Array,
-    View,
+from taskc.numpy.array import NUMBERS, SMALL, Array, small
+from taskc.numpy.noting import (
     appended,
+    came_around,
+    computed,
     elements,
     frame_at,
+    is_small_together,
     number_in,
-    opened,
-    site_of,
+    row_of,
+    writable,
     written,
 )
-from taskc.numpy.rows import Row, ufunc_row
-from taskc.numpy.segment import UNROLLED, here
-from taskc.numpy.shapes import broadcast
+from taskc.numpy.rows import SUPPORTED
+from taskc.numpy.segment import UNROLLED, here, recorders
+
+_UNKNOWN = None, ()
 
 
-def _binary(ufunc: np.ufunc) -> tuple[Callable[..., Any], ...]:
-    """The methods of an operator: x + y, y + x and x += y. Rows of arrays and of numbers are looked up at once."""
-    of_arrays: dict[Any, Row] = {}
-    of_numbers: dict[Any, tuple[Row, np.dtype[Any]]] = {}
+def _operator(ufunc: np.ufunc, is_turned: bool = False) -> Callable[[Array, Any], Any]:
+    """The method x + y, or y + x. Rows of large arrays are looked up at once."""
+    known_rows: dict[Any, Any] = {}  # by types: a row, and the types in which it takes numbers
 
     def operate(x: Array, y: Any) -> Any:
-        kind = type(y)
-        if kind is View or kind is Array:
-            key = x._dtype, y._dtype
-            row = of_arrays.get(key)
-            if row is None:
-                row = ufunc_row(ufunc, key)
-                if row is None:
-                    return elements(ufunc, x, y)
-                of_arrays[key] = row
-            shape = x._shape
-            if shape != y._shape:
-                shape = broadcast(shape, y._shape)
-            elif shape == () and x._segment is None and y._segment is None:
-                return elements(ufunc, x, y)
-            frame = frame_at(1)
-            site = frame.f_code, frame.f_lasti
+        one = x._value
+        if one is not None and one.size <= SMALL and not recorders:
+            if type(y) in NUMBERS:
+                return computed(ufunc, (y, one) if is_turned else (one, y))
+            other = small(y)
+            if type(other) is np.ndarray and (
+                one.shape == other.shape or is_small_together(one.shape, other.shape)
+            ):
+                return computed(ufunc, (other, one) if is_turned else (one, other))
+        is_array = isinstance(y, Array)
+        types = x._dtype, y._dtype if is_array else type(y)
+        row, wanted = known_rows.get(types, _UNKNOWN)
+        if row is None or (is_array and x._shape != y._shape):
+            if _is_foreign(y):
+                return NotImplemented
+            if ufunc is not np.power:  # small exponents are rows of their own
+                known_rows[types] = row_of(ufunc, types[::-1] if is_turned else types)
+            return elements(ufunc, y, x) if is_turned else elements(ufunc, x, y)
+        frame = frame_at(1)
+        site = frame.f_code, frame.f_lasti
+        segment = here.segment
+        if len(segment.operations) >= UNROLLED:
+            if came_around(site):
+                return elements(ufunc, y, x) if is_turned else elements(ufunc, x, y)
             segment = here.segment
-            if len(segment.operations) >= UNROLLED:
-                segment = opened(site)
-            left = (
-                number_in(segment, x) if x._segment is not segment or type(x) is View else x._number
-            )
-            right = (
-                number_in(segment, y) if y._segment is not segment or kind is View else y._number
-            )
-            return appended(segment, row, (left, right), shape, (), site)
-        if kind is float or kind is int:
-            weak = of_numbers.get((x._dtype, kind))
-            if weak is None:
-                weak = _weak_row(ufunc, x._dtype, kind)
-                if weak is None:
-                    return elements(ufunc, x, y)
-                of_numbers[x._dtype, kind] = weak
-            if x._shape or x._segment is not None:
-                row, to = weak
-                number = np.asarray(y, to)
-                frame = frame_at(1)
-                site = frame.f_code, frame.f_lasti
-                segment = here.segment
-                if len(segment.operations) >= UNROLLED:
-                    segment = opened(site)
-                left = (
-                    number_in(segment, x)
-                    if x._segment is not segment or type(x) is View
-                    else x._number
-                )
-                return appended(segment, row, (left, segment.leaf(number)), x._shape, (), site)
-        elif _is_foreign(y):
-            return NotImplemented
-        return elements(ufunc, x, y)
+        left = (
+            x._number if x._segment is segment and type(x) is Array else number_in(segment, x, site)
+        )
+        if not is_array:
+            right = segment.leaf(np.asarray(y, wanted[0 if is_turned else 1]))
+            operands = (right, left) if is_turned else (left, right)
+        elif y._segment is segment and type(y) is Array:
+            operands = left, y._number
+        else:
+            operands = left, number_in(segment, y, site)
+        return appended(segment, row, operands, x._shape, (), site)
 
-    def turned(x: Array, y: Any) -> Any:
-        return NotImplemented if _is_foreign(y) else elements(ufunc, y, x)
+    return operate
 
-    def in_place(x: Array, y: Any) -> Any:
+
+def _in_place(ufunc: np.ufunc, operate: Callable[[Array, Any], Any]) -> Callable[[Array, Any], Any]:
+    """The method x += y."""
+
+    def update(x: Array, y: Any) -> Any:
+        if not x._shape and type(x) is Array:
+            return operate(x, y)
+        memory = None if recorders or _is_foreign(y) else writable(x)
+        if memory is not None and (memory.size <= SMALL or x._dtype not in SUPPORTED):
+            other = small(y)
+            if other is not None:
+                ufunc(memory, other, memory)
+                return x
+        del memory  # it would be copied
         result = operate(x, y)
-        if result is NotImplemented or (not x._shape and type(x) is Array):
-            return result
-        return written(x, result)
+        return result if result is NotImplemented else written(x, result)
 
-    return operate, turned, in_place
-
-
-def _weak_row(
-    ufunc: np.ufunc, dtype: np.dtype[Any], kind: type
-) -> tuple[Row, np.dtype[Any]] | None:
-    """The row for an array and a number of Python's, and the type that the number gets."""
-    row = None if ufunc is np.power else ufunc_row(ufunc, (dtype, kind))
-    return None if row is None else (row, ufunc.resolve_dtypes((dtype, kind, None))[1])
+    return update
 
 
 def unary(ufunc: np.ufunc) -> Callable[[Array], Any]:
     """A function of the elements of one array."""
-    known_rows: dict[Any, Row] = {}
 
-    def operate(x: Any) -> Any:
-        kind = type(x)
-        if (kind is Array or kind is View) and (x._shape or x._segment is not None):
-            row = known_rows.get(x._dtype)
-            if row is not None:
-                site = site_of(frame_at(1))
-                segment = opened(site)
-                number = (
-                    number_in(segment, x)
-                    if x._segment is not segment or kind is View
-                    else x._number
-                )
-                return appended(segment, row, (number,), x._shape, (), site)
-            row = ufunc_row(ufunc, (x._dtype,))
-            if row is not None:
-                known_rows[x._dtype] = row
+    def apply(x: Any) -> Any:
+        value = small(x)
+        if value is not None and not recorders:
+            return computed(ufunc, (value,))
         return elements(ufunc, x)
 
-    return operate
+    return apply
 
 
 def _is_foreign(y: object) -> bool:
@@ -136,26 +113,18 @@ def _install() -> None:
         "lshift": "left_shift", "rshift": "right_shift",
     }  # fmt: skip
     for name, ufunc in names.items():
-        operate, turned, in_place = _binary(getattr(np, ufunc))
+        of = getattr(np, ufunc)
+        operate = _operator(of)
         setattr(Array, f"__{name}__", operate)
-        setattr(Array, f"__r{name}__", turned)
-        setattr(Array, f"__i{name}__", in_place)
+        setattr(Array, f"__r{name}__", _operator(of, is_turned=True))
+        setattr(Array, f"__i{name}__", _in_place(of, operate))
     comparisons = {
-        "eq": "equal",
-        "ne": "not_equal",
-        "lt": "less",
-        "le": "less_equal",
-        "gt": "greater",
-        "ge": "greater_equal",
-    }
+        "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    }  # fmt: skip
     for name, ufunc in comparisons.items():
-        setattr(Array, f"__{name}__", _binary(getattr(np, ufunc))[0])
-    for name, ufunc in {
-        "neg": "negative",
-        "pos": "positive",
-        "abs": "absolute",
-        "invert": "invert",
-    }.items():
+        setattr(Array, f"__{name}__", _operator(getattr(np, ufunc)))
+    one_operand = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
+    for name, ufunc in one_operand.items():
         setattr(Array, f"__{name}__", unary(getattr(np, ufunc)))
 
 

@@ -478,9 +478,3 @@ def product_row(given: tuple[np.dtype[Any], np.dtype[Any]], dtype: np.dtype[Any]
         return multiplied(x, y)
 
     return Row("matmul", dtype, build)
-
-
-@cache
-def choose_row(dtype: np.dtype[Any]) -> Row:
-    types = (np.dtype(bool), dtype, dtype)
-    return elementwise("choose", lambda c, x, y: x if c else y, types, dtype)

@@ -15,14 +15,13 @@ import threading
 from collections import deque
 from types import CodeType
 from typing import Any, TypeAlias
-from weakref import ref
 
 import numpy as np
 
 from taskc.errors import Location
 from taskc.numpy.rows import Row
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
+Memory: TypeAlias = "np.ndarray[Any, Any]"
 Site: TypeAlias = tuple[CodeType, int]  # the code and instruction that noted an operation
 Operation: TypeAlias = tuple[Row, tuple[int, ...], int]  # how many numbers it has
 
@@ -36,27 +35,27 @@ class Segment:
     numbers  places and extents of the operations, one after another
     leaves   arrays from before, and their numbers by identity
     updated  places of leaves that operations write to
-    watched  weak references to the arrays whose values may be needed later
+    arrays   the arrays of the operations; those that nobody else refers to need no value
     sites    for each operation the code and instruction that noted it
     """
 
-    __slots__ = ("leaves", "numbers", "operations", "places", "sites", "updated", "watched")
+    __slots__ = ("arrays", "leaves", "numbers", "operations", "places", "sites", "updated")
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.numbers: list[int] = []
-        self.leaves: list[Array] = []
+        self.leaves: list[Memory] = []
         self.places: dict[int, int] = {}
-        self.watched: list[ref[Any]] = []
+        self.arrays: list[Any] = []
         self.updated: set[int] = set()
         self.sites: list[Site] = []
 
-    def leaf(self, array: Array) -> int:
+    def leaf(self, memory: Memory) -> int:
         """The number of an array from before."""
-        number = self.places.get(id(array))
+        number = self.places.get(id(memory))
         if number is None:
-            number = self.places[id(array)] = ~len(self.leaves)
-            self.leaves.append(array)
+            number = self.places[id(memory)] = ~len(self.leaves)
+            self.leaves.append(memory)
         return number
 
 
@@ -69,6 +68,9 @@ class Here(threading.local):
 
 
 here = Here()
+recorders: list[
+    Any
+] = []  # those of all threads: while there is one, small operations are noted, too
 
 
 # For `explain`: why segments ended (the operation that needed a value), operations and outputs, and the last line.

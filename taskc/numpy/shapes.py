@@ -29,41 +29,62 @@ class Part:
     is_element: bool
 
 
-_parts: dict[Any, Part] = {}
+_PLAIN = frozenset({int, type(None), type(...)})
 
 
-def part_of(shape: Shape, key: tuple[Any, ...]) -> Part | None:
-    """The part of an array that integers, slices, `...` and None select; None for an index with arrays."""
-    plain: list[Any] = [shape]
-    for entry in key:
+def basic(key: Any) -> tuple[Any, ...] | None:
+    """An index of integers, slices, `...` and None as a tuple of Python's own; None for one with arrays."""
+    entries = key if type(key) is tuple else (key,)
+    for entry in entries:
         kind = type(entry)
         if kind is slice:
-            plain.append((entry.start, entry.stop, entry.step))
-        elif kind is int or entry is None or entry is Ellipsis:
-            plain.append(entry)
-        elif _is_advanced(entry):
-            return None
-        elif hasattr(entry, "__index__"):
-            plain.append(as_index(entry))
-        else:
-            raise IndexError(
-                f"an index is an integer, a slice, `...`, None or an array, not {entry!r}"
-            )
-    try:
-        known = _parts.get(tuple(plain))
-    except TypeError:  # a slice of arrays
-        return _part_of(shape, key)
-    if known is None:
-        if len(_parts) > 1 << 14:
-            _parts.clear()
-        known = _parts[tuple(plain)] = _part_of(shape, key)
-    return known
+            start, stop, step = entry.start, entry.stop, entry.step
+            if not (
+                (start is None or type(start) is int)
+                and (stop is None or type(stop) is int)
+                and (step is None or type(step) is int)
+            ):
+                break
+        elif kind not in _PLAIN:
+            break
+    else:
+        return entries
+    if any(map(_is_advanced, entries)):
+        return None
+    return tuple(map(_plain, entries))
 
 
 def _is_advanced(entry: Any) -> bool:
     return isinstance(entry, list | bool | np.bool_) or (
         getattr(entry, "ndim", 0) > 0 or getattr(entry, "dtype", None) == np.dtype(bool)
     )
+
+
+def _plain(entry: Any) -> Any:
+    if type(entry) in _PLAIN:
+        return entry
+    if isinstance(entry, slice):
+        bounds = (entry.start, entry.stop, entry.step)
+        return slice(*[None if bound is None else as_index(bound) for bound in bounds])
+    if hasattr(entry, "__index__"):
+        return as_index(entry)
+    raise IndexError(f"an index is an integer, a slice, `...`, None or an array, not {entry!r}")
+
+
+_parts: dict[Any, Part] = {}
+
+
+def part_of(shape: Shape, key: tuple[Any, ...]) -> Part:
+    """The part of an array that a basic index selects."""
+    fields = tuple(
+        [(x.start, x.stop, x.step) if type(x) is slice else x for x in key]
+    )  # slices have no hash
+    known = _parts.get((shape, fields))
+    if known is None:
+        if len(_parts) > 1 << 14:
+            _parts.clear()
+        known = _parts[shape, fields] = _part_of(shape, key)
+    return known
 
 
 def _part_of(shape: Shape, key: tuple[Any, ...]) -> Part:

@@ -74,3 +74,19 @@ def test_a_page_that_cannot_be_written(run: Any, tmp_path: Path) -> None:
     ended = run(*ARGUMENTS, "--html", str(tmp_path / "none" / "page.html"))
     assert ended.code != 0
     assert "page.html can't be written" in ended.err
+
+
+def test_the_segments_of_a_script(run: Any, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import taskc.numpy as np\nx = np.ones(9000)\nfor _ in range(3):\n    float((x * 2 + x).sum())\n"
+    )
+    ended = run("explain", str(script))
+    assert ended.code == 0
+    assert (
+        "3 times 3 operations, 1 results, ended by float: script.py:4: float((x * 2 + x).sum())"
+        in ended.out
+    )
+    segments = json.loads(run("explain", str(script), "--json").out)["segments"]
+    assert segments[-1]["ended_by"] == "float"
+    assert run("explain", "no.py").code == 2

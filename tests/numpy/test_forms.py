@@ -9,11 +9,12 @@ import taskc as tc
 import taskc.numpy as tnp
 from taskc.numpy import forms, segment
 
+pytestmark = pytest.mark.usefixtures("noted")
+
 
 @pytest.fixture(autouse=True)
 def _counted() -> None:
     forms._forms.clear()
-    forms._calls.clear()
     forms.counts.clear()
 
 
@@ -37,6 +38,13 @@ def test_an_extent_of_one_is_another_form() -> None:
     for n, m in ((3, 3), (4, 4), (1, 4), (5, 5), (1, 6)):
         x, y = np.arange(float(n)), np.arange(float(m)) + 1
         assert np.array_equal(np.asarray(tc.array(x) * tc.array(y)), x * y)
+
+
+def test_extents_that_dimensions_do_not_relate_are_constants() -> None:
+    for n in (3, 5, 7):
+        x = np.arange(4.0 * n)
+        y = tc.array(x).reshape(4, n) + tc.array(np.ones((4, n)))
+        assert np.array_equal(np.asarray(y), x.reshape(4, n) + 1)
 
 
 def test_rows_of_a_loop_are_scalars() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import taskc.numpy as tnp
 
+pytestmark = pytest.mark.usefixtures("either")
 Show = Callable[..., None]
 
 

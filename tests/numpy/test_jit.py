@@ -9,6 +9,7 @@ import pytest
 
 import taskc as tc
 from taskc.numpy.array import Array
+from taskc.numpy.segment import recorders
 
 
 def test_a_function_is_noted_once() -> None:
@@ -139,4 +140,5 @@ def test_errors_and_arguments_without_hash() -> None:
     for _ in range(2):
         with pytest.raises(KeyError):
             fails(np.ones(1))
-    assert isinstance(tc.array(1.0) + 1, Array)
+    assert isinstance(tc.array([1.0]) + 1, Array)
+    assert not recorders

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import taskc as tc
-from taskc.numpy.array import elements
+from taskc.numpy.noting import elements
 from taskc.numpy.rows import ELEMENTS, KINDS, SUPPORTED, ufunc_row
 from tests.each_value import few
 
@@ -15,6 +15,7 @@ VALUES = {
     "f": np.array([-2.5, -0.5, 0.0, 0.25, 0.75, 1.0, 3.0]), "i": np.array([-7, -2, 0, 1, 2, 5, 7]),
     "u": np.array([0, 1, 2, 3, 5, 7, 9]), "b": np.array([0, 1, 1, 0, 0, 1, 0]),
 }  # fmt: skip
+pytestmark = pytest.mark.usefixtures("noted")
 CLOSE = {"float16": 4e-3, "float32": 3e-6, "float64": 1e-13}
 
 
