@@ -2,6 +2,7 @@
 
     double = tc.torch.operator(kernel, "mine::double")
     y = double(x)                              one node of a compiled function; also torch.ops.mine.double
+    model = tc.torch.compile(exported)         a program of torch.export as a model
 
 PyTorch is not imported here: a caller who makes an operator has imported it. `dynamo.py` is the backend of
 `torch.compile`, which PyTorch itself calls.
@@ -26,9 +27,16 @@ from taskc.ir.types import boolean
 from taskc.lang.definition import Definition
 from taskc.runtime.driver import signature
 
-__all__ = ["operator"]
+__all__ = ["compile", "operator"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
+
+
+def compile(exported: Any, **options: Any) -> Any:
+    """Compile a program of `torch.export` into a model, with the options of `tc.compile`."""
+    from taskc.torch.exported import compile
+
+    return compile(exported, **options)
 
 
 def operator(kernel: Definition, name: str, *, backward: Definition | None = None) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from taskc.arrays.arguments import ArgumentError
 from taskc.torch import dynamo
 
 pytestmark = pytest.mark.torch
@@ -116,6 +117,44 @@ def test_results_that_share_memory(torch: Any) -> None:
     same[0, 1] = 5
     assert float(x[0, 1]) == 5
     assert float(turned[1, 0]) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "check"),
+    [
+        ("_state", lambda tensors: (), "test_a_parameter_that_changes_in_place"),
+        ("_shared", lambda module: set(), "test_results_that_share_memory"),
+    ],
+)
+def test_a_planted_fault_is_noticed(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, check: str
+) -> None:
+    """A stale weight, and a result that no longer shares its memory."""
+    monkeypatch.setattr(dynamo, name, fault)
+    arguments = (torch, []) if "parameter" in check else (torch,)
+    with pytest.raises(AssertionError):
+        globals()[check](*arguments)
+
+
+def test_a_program_for_other_shapes_is_noticed(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong guard: a call is served by the program of the first shapes."""
+
+    class First(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return next(iter(self.values()), default)
+
+    made = dynamo.Constants
+    monkeypatch.setattr(dynamo, "Constants", lambda *args: made(*args, First()))
+    with pytest.raises(ArgumentError, match="must be f32"):
+        test_shapes_that_change_are_dimensions(torch, monkeypatch)
+
+
+def test_autocast(torch: Any) -> None:
+    model, x = network(torch), torch.randn(5, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        result, expected = compiled(torch, model)(x), model(x)
+    assert result.dtype is expected.dtype
+    torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
 
 
 def test_an_input_written_in_place(torch: Any) -> None:
