@@ -10,6 +10,7 @@ PyTorch is not imported here: a caller who makes an operator has imported it. `d
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -32,11 +33,11 @@ __all__ = ["compile", "operator"]
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
 
 
-def compile(exported: Any, **options: Any) -> Any:
-    """Compile a program of `torch.export` into a model, with the options of `tc.compile`."""
-    from taskc.torch.exported import compile
-
-    return compile(exported, **options)
+def __getattr__(name: str) -> Any:
+    """`compile` stands above models, which are written with taskc's public names: it loads at its first use."""
+    if name != "compile":
+        raise AttributeError(f"module 'taskc.torch' has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.exported").compile
 
 
 def operator(kernel: Definition, name: str, *, backward: Definition | None = None) -> Any:

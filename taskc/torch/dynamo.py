@@ -67,11 +67,23 @@ def decompositions() -> Mapping[Any, Any]:
     """PyTorch's decompositions of operators that the table doesn't have."""
     from torch._decomp import core_aten_decompositions
 
-    return {
+    library: Any = torch()
+    known = {
         target: function
         for target, function in core_aten_decompositions().items()
         if str(target).partition(".")[2] not in ROWS
     }
+    return known | {library.ops.aten.as_strided.default: _same_strides}
+
+
+def _same_strides(x: Any, sizes: Any, strides: Any, offset: Any = None) -> Any:
+    """Strides that a tensor has but for its axes of one, as PyTorch's pooling writes them."""
+    library: Any = torch()
+    known = [(n, stride) for n, stride in zip(x.shape, x.stride(), strict=True) if n != 1]
+    asked = [(n, stride) for n, stride in zip(sizes, strides, strict=True) if n != 1]
+    if known != asked or [*x.shape] != [*sizes] or offset not in (None, x.storage_offset()):
+        return NotImplemented
+    return library.ops.aten.alias.default(x)
 
 
 # Operators that only rename memory: a part of nothing else stays PyTorch's, which copies nothing.

@@ -194,6 +194,19 @@ def test_strides_of_inputs_and_results(torch: Any) -> None:
     close(torch, compiled(torch, torch.neg)(strided), -strided)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_pooling_of_channels_last_is_whole(
+    torch: Any, caplog: pytest.LogCaptureFixture, batch: int
+) -> None:
+    """PyTorch writes the strides of the pooled images, by as_strided, where all but one are of axes of one."""
+    x = torch.randn(batch, 6, 5, 5).to(memory_format=torch.channels_last)
+    pool = torch.nn.AdaptiveAvgPool2d(1)
+    with torch.no_grad(), caplog.at_level(logging.WARNING, dynamo.__name__):
+        result, expected = compiled(torch, lambda x: pool(x * 2) + 1)(x), pool(x * 2) + 1
+    close(torch, result, expected)
+    assert not [one for one in caplog.records if one.name == dynamo.__name__]
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float16", "int64"])
 def test_other_element_types(torch: Any, name: str) -> None:
     x = (torch.randn(4, 8) * 3).to(getattr(torch, name))
