@@ -42,8 +42,8 @@ LESSER = {
 # What is measured on so many threads, with the flags of the command line.
 Measure = Callable[[int, list[str]], Iterable[Row]]
 Call = Callable[[], object]
-# A benchmark and a case, our call and each peer's.
-Cases = Iterable[tuple[str, str, Call, dict[str, Call]]]
+# A benchmark and a case, our call and each peer's; or a row that is measured already.
+Cases = Iterable[tuple[str, str, Call, dict[str, Call]] | Row]
 
 
 def is_measuring() -> bool:
@@ -97,7 +97,11 @@ def compare(script: str, description: str, cases: Callable[[int, bool], Cases]) 
 
         probe, quick = Probe(threads), "--quick" in flags
         budget, calm = 0.3 if quick else 1.0, CALM if threads > 1 else 0.0
-        for benchmark, case, ours, peers in cases(threads, quick):
+        for given in cases(threads, quick):
+            if isinstance(given, Row):
+                yield given
+                continue
+            benchmark, case, ours, peers = given
             for peer, call in peers.items():
                 found = pairs(
                     ours, call, probe, budget=budget, calm=calm, of_processor=threads == 1

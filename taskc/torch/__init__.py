@@ -2,6 +2,7 @@
 
     double = tc.torch.operator(kernel, "mine::double")
     y = double(x)                              one node of a compiled function; also torch.ops.mine.double
+    model = tc.torch.compile(exported)         a program of torch.export as a model
 
 PyTorch is not imported here: a caller who makes an operator has imported it. `dynamo.py` is the backend of
 `torch.compile`, which PyTorch itself calls.
@@ -9,6 +10,7 @@ PyTorch is not imported here: a caller who makes an operator has imported it. `d
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -26,9 +28,16 @@ from taskc.ir.types import boolean
 from taskc.lang.definition import Definition
 from taskc.runtime.driver import signature
 
-__all__ = ["operator"]
+__all__ = ["compile", "operator"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
+
+
+def __getattr__(name: str) -> Any:
+    """`compile` stands above models, which are written with taskc's public names: it loads at its first use."""
+    if name != "compile":
+        raise AttributeError(f"module 'taskc.torch' has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.exported").compile
 
 
 def operator(kernel: Definition, name: str, *, backward: Definition | None = None) -> Any:

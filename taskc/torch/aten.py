@@ -435,9 +435,10 @@ def _attention(
     return y, None
 
 
-def _linear(op: Any, x: Any, w: Any, b: Any) -> Any:
+def _linear(op: Any, x: Any, w: Any, b: Any = None) -> Any:
     """x @ w.T + b, for any number of leading axes."""
-    return op.Add(op.MatMul(x, op.Transpose(w, perm=[1, 0])), b)
+    y = op.MatMul(x, op.Transpose(w, perm=[1, 0]))
+    return y if b is None else op.Add(y, b)
 
 
 def _encoder_layer(
@@ -467,6 +468,51 @@ def _encoder_layer(
         return op.Add(x, fed(normed(x, scale_2, shift_2)))
     x = normed(op.Add(x, attended(x)), scale_1, shift_1)
     return normed(op.Add(x, fed(x)), scale_2, shift_2)
+
+
+_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # ONNX's order, of PyTorch's gates
+
+
+def _recurrent(name: str, **options: Any) -> Row:
+    """The layers of an LSTM, a GRU or an RNN, one operator each."""
+
+    def row(
+        op: Any, x: Any, states: Any, parameters: Any, has_biases: bool, layers: int, dropout: float,
+        is_training: bool, is_bidirectional: bool, is_batch_first: bool,
+    ) -> Any:  # fmt: skip
+        states = states if isinstance(states, list) else [states]
+        directions, each = 1 + is_bidirectional, 4 if has_biases else 2
+        if is_training and dropout:
+            _refuse("it drops some of its values")
+        if len(parameters) != each * layers * directions:
+            _refuse("it has projections")
+        hidden = parameters[1].shape[1]
+
+        def gates(x: Any) -> Any:
+            parts = [_sliced(op, x, 0, n * hidden, (n + 1) * hidden) for n in _GATES[name]]
+            return op.Concat(*parts, axis=0)
+
+        x = op.Transpose(x, perm=[1, 0, 2]) if is_batch_first else x
+        last: list[list[Any]] = [[] for _ in states]
+        for first in range(0, layers * directions, directions):
+            of_layer = parameters[first * each : (first + directions) * each]
+            w, r, *biases = [
+                op.Concat(*[op.Unsqueeze(gates(of_layer[n]), _known([0])) for n in places], axis=0)
+                for places in (range(k, len(of_layer), each) for k in range(each))
+            ]
+            begin = [_sliced(op, state, 0, first, first + directions) for state in states]
+            y, *ends = getattr(op, name)(
+                x, w, r, op.Concat(*biases, axis=1) if biases else None, None, *begin,
+                hidden_size=hidden, direction="bidirectional" if is_bidirectional else "forward",
+                outputs=1 + len(states), **options,
+            )  # fmt: skip
+            x = op.Reshape(op.Transpose(y, perm=[0, 2, 1, 3]), _known([0, 0, -1]))
+            for ending, end in zip(last, ends, strict=True):
+                ending.append(end)
+        ended = [op.Concat(*one, axis=0) if layers > 1 else one[0] for one in last]
+        return (op.Transpose(x, perm=[1, 0, 2]) if is_batch_first else x, *ended)
+
+    return row
 
 
 def _resized(mode: str) -> Row:
@@ -665,6 +711,12 @@ OF_INPUTS: dict[str, Row] = {
     ),
     "mm.default": lambda op, a, b: op.MatMul(a, b),
     "bmm.default": lambda op, a, b: op.MatMul(a, b),
+    "matmul.default": lambda op, a, b: op.MatMul(a, b),
+    "linear.default": _linear,
+    "lstm.input": _recurrent("LSTM"),
+    "gru.input": _recurrent("GRU", linear_before_reset=1),
+    "rnn_tanh.input": _recurrent("RNN"),
+    "rnn_relu.input": _recurrent("RNN", activations=["Relu", "Relu"]),
     "convolution.default": _convolution,
     "max_pool2d_with_indices.default": _max_pool(2),
     "max_pool3d_with_indices.default": _max_pool(3),

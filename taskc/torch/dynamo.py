@@ -67,11 +67,23 @@ def decompositions() -> Mapping[Any, Any]:
     """PyTorch's decompositions of operators that the table doesn't have."""
     from torch._decomp import core_aten_decompositions
 
-    return {
+    library: Any = torch()
+    known = {
         target: function
         for target, function in core_aten_decompositions().items()
         if str(target).partition(".")[2] not in ROWS
     }
+    return known | {library.ops.aten.as_strided.default: _same_strides}
+
+
+def _same_strides(x: Any, sizes: Any, strides: Any, offset: Any = None) -> Any:
+    """Strides that a tensor has but for its axes of one, as PyTorch's pooling writes them."""
+    library: Any = torch()
+    known = [(n, stride) for n, stride in zip(x.shape, x.stride(), strict=True) if n != 1]
+    asked = [(n, stride) for n, stride in zip(sizes, strides, strict=True) if n != 1]
+    if known != asked or [*x.shape] != [*sizes] or offset not in (None, x.storage_offset()):
+        return NotImplemented
+    return library.ops.aten.alias.default(x)
 
 
 # Operators that only rename memory: a part of nothing else stays PyTorch's, which copies nothing.
@@ -212,12 +224,21 @@ class Constants:
     runs: dict[Any, Callable[[Sequence[Any]], Any]] = field(default_factory=dict)
 
 
-_version, _memory = python.attrgetter("_version"), python.methodcaller("data_ptr")
+_version = python.attrgetter("_version")
 
 
 def _state(tensors: Sequence[Any]) -> tuple[int, ...]:
     """The versions and the memory of tensors. Every call asks, so it runs without a loop of Python's."""
-    return (*map(_version, tensors), *map(_memory, tensors))
+    library: Any = torch()
+    return (*map(_version, tensors), *map(library.Tensor.data_ptr, tensors))
+
+
+def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function from arguments to those at these places."""
+    first = places[0] if places else 0
+    if [*places] == [*range(first, first + len(places))]:
+        return python.itemgetter(slice(first, first + len(places)))
+    return python.itemgetter(*places)
 
 
 class Part:
@@ -242,15 +263,20 @@ class Part:
         (output,) = [node for node in module.graph.nodes if node.op == "output"]
         self._is_single = not isinstance(output.args[0], tuple | list)
         self._known: dict[tuple[int, ...], Constants] = {}
+        self._constants_of = _getter(self._static)
+        self._last: Constants | None = None  # of the last call
         self._changes = 0
         self._turn = Turn()
 
     def __call__(self, *args: Any) -> Any:
-        constants = [args[place] for place in self._static]
-        known = self._known.get(tuple(map(id, constants)))
-        if known is None or known.state != _state(constants):
+        known, constants = self._last, self._constants_of(args)
+        if (
+            known is None
+            or not all(map(python.is_, constants, known.tensors))
+            or known.state != _state(constants)
+        ):
             with self._turn.taken():
-                known = self._constants(args)
+                known = self._last = self._constants(args)
         key = (
             (*[args[at] for at in self._sizes], *[args[at].shape for at in self._dynamic])
             if self._dynamic or self._sizes
@@ -269,6 +295,7 @@ class Part:
         constants = tuple([args[place] for place in self._static])
         if any(tensor.is_inference() for tensor in constants) or self._changes > _MOST_CHANGES:
             self._static, constants = (), ()
+            self._constants_of = _getter(())
             self._known.clear()
         known = self._known.get(tuple(map(id, constants)))
         state = _state(constants)
@@ -306,7 +333,7 @@ class Part:
             runnable = known.kind.program(feeds)
             if runnable.program is not None:
                 expect_kernels(len(runnable.program.kernels))
-            return _runner(runnable, known.translated)
+            return _runner(runnable, known.translated, args)
         except CompileError as error:
             raise self._refusal(error) from error
 
@@ -349,27 +376,29 @@ def _tensor(array: Array) -> Any:
     return result
 
 
-def _runner(runnable: Runnable, graph: Translated) -> Callable[[Sequence[Any]], Any]:
-    """A function from a part's arguments to its results."""
+def _runner(
+    runnable: Runnable, graph: Translated, example: Sequence[Any]
+) -> Callable[[Sequence[Any]], Any]:
+    """A function from a part's arguments, which are like those of an example, to its results."""
+    library: Any = torch()
     places = {
         value.name: source for value, source in zip(graph.graph.inputs, graph.inputs, strict=True)
     }
     takes = [places[name] for name in runnable.inputs]
-    program = runnable.program
+    program, is_contiguous = runnable.program, library.Tensor.is_contiguous
     made = dict(zip(graph.graph.outputs, runnable.outputs, strict=True))
     computed = [name for name, output in made.items() if isinstance(output, str)]
     results = [_source(one, made, computed) for one in graph.outputs]
-    numbers = [number for number, _ in takes]
-    is_plain = [*graph.outputs] == [(name, None) for name in computed]
-    if takes and is_plain and all(order is None for _, order in takes):
+    is_plain = [*graph.outputs] == [(name, None) for name in computed] and takes
+    if is_plain and all(
+        order is None and type(example[number]) is not int for number, order in takes
+    ):
+        arguments_of = _getter([number for number, _ in takes])
 
         def plain(args: Sequence[Any]) -> tuple[Any, ...]:
-            arguments = [args[number] for number in numbers]
-            for place, argument in enumerate(arguments):
-                if type(argument) is int:
-                    arguments[place] = np.array([argument])
-                elif not argument.is_contiguous():
-                    arguments[place] = argument.contiguous()
+            arguments = arguments_of(args)
+            if not all(map(is_contiguous, arguments)):
+                arguments = [argument.contiguous() for argument in arguments]
             returned = program(*arguments)
             return returned if type(returned) is tuple else (returned,)
 
@@ -381,14 +410,10 @@ def _runner(runnable: Runnable, graph: Translated) -> Callable[[Sequence[Any]], 
             argument = args[number] if order is None else args[number].permute(order)
             if type(argument) is int:
                 arguments.append(np.array([argument]))
-                continue
-            arguments.append(argument if argument.is_contiguous() else argument.contiguous())
-        if not computed:
-            returned: tuple[Any, ...] = ()
-        elif len(computed) == 1:
-            returned = (program(*arguments),)
-        else:
-            returned = program(*arguments)
+            else:
+                arguments.append(argument.contiguous())
+        returned = program(*arguments) if computed else ()
+        returned = returned if type(returned) is tuple else (returned,)
         return tuple([result(args, returned) for result in results])
 
     return run

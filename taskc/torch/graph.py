@@ -467,21 +467,28 @@ def translated(module: Any, constants: Mapping[Any, Array], name: str) -> Transl
             declared.append(Value(node.name, i64, (1,)))
             inputs.append((number, None))
             recorder.bind(node.meta["val"].node.expr, Tensor(node.name, i64, (1,)))
-    outputs: tuple[Any, ...] = ()
+    results = recorded(module, recorder, values, constants)
+    outputs = tuple([_output(recorder, one, values, placeholders) for one in results])
+    names = tuple(dict.fromkeys([one[0] for one in outputs if isinstance(one, tuple)]))
+    graph = Graph(name, tuple(declared), names, tuple(recorder.nodes), recorder.constants, {})
+    return Translated(graph, tuple(inputs), outputs)
+
+
+def recorded(
+    module: Any, recorder: Recorder, values: dict[Any, Any], constants: Mapping[Any, Array]
+) -> Sequence[Any]:
+    """Record all nodes, whose outputs are added to `values`; returns the nodes of the results, or None for one."""
+    results: Sequence[Any] = ()
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            array = constants[node]
-            recorder.constants[node.name] = array
+            recorder.constants[node.name] = array = constants[node]
             values[node] = Tensor(node.name, from_numpy(array.dtype), array.shape)
         elif node.op == "call_function" and not is_size(node):
             values[node] = outputs_of(node, values, recorder)
         elif node.op == "output":
-            results = node.args[0]
-            results = results if isinstance(results, tuple | list) else (results,)
-            outputs = tuple([_output(recorder, one, values, placeholders) for one in results])
-    names = tuple(dict.fromkeys([one[0] for one in outputs if isinstance(one, tuple)]))
-    graph = Graph(name, tuple(declared), names, tuple(recorder.nodes), recorder.constants, {})
-    return Translated(graph, tuple(inputs), outputs)
+            (returned,) = node.args
+            results = returned if isinstance(returned, tuple | list) else (returned,)
+    return results
 
 
 def _input(recorder: Recorder, node: Any, value: Any, declared: list[Value]) -> Tensor:

@@ -18,7 +18,7 @@ from taskc.operators.op import op, signatures
 from taskc.torch import aten
 
 # The strings in the table that name operators: `_compared("Less")`.
-_NAMERS = {"_compared", "_logical", "_extreme", "_place", "_any"}
+_NAMERS = {"_compared", "_logical", "_extreme", "_place", "_any", "_recurrent"}
 
 
 def operators_of(source: str) -> set[str]:

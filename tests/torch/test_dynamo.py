@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from taskc.arrays.arguments import ArgumentError
 from taskc.torch import dynamo
 
 pytestmark = pytest.mark.torch
@@ -118,6 +119,44 @@ def test_results_that_share_memory(torch: Any) -> None:
     assert float(turned[1, 0]) == 5
 
 
+@pytest.mark.parametrize(
+    ("name", "fault", "check"),
+    [
+        ("_state", lambda tensors: (), "test_a_parameter_that_changes_in_place"),
+        ("_shared", lambda module: set(), "test_results_that_share_memory"),
+    ],
+)
+def test_a_planted_fault_is_noticed(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, check: str
+) -> None:
+    """A stale weight, and a result that no longer shares its memory."""
+    monkeypatch.setattr(dynamo, name, fault)
+    arguments = (torch, []) if "parameter" in check else (torch,)
+    with pytest.raises(AssertionError):
+        globals()[check](*arguments)
+
+
+def test_a_program_for_other_shapes_is_noticed(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong guard: a call is served by the program of the first shapes."""
+
+    class First(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return next(iter(self.values()), default)
+
+    made = dynamo.Constants
+    monkeypatch.setattr(dynamo, "Constants", lambda *args: made(*args, First()))
+    with pytest.raises(ArgumentError, match="must be f32"):
+        test_shapes_that_change_are_dimensions(torch, monkeypatch)
+
+
+def test_autocast(torch: Any) -> None:
+    model, x = network(torch), torch.randn(5, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        result, expected = compiled(torch, model)(x), model(x)
+    assert result.dtype is expected.dtype
+    torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
+
+
 def test_an_input_written_in_place(torch: Any) -> None:
     def function(x: Any) -> Any:
         x.mul_(2)
@@ -153,6 +192,19 @@ def test_strides_of_inputs_and_results(torch: Any) -> None:
     assert result.stride() == expected.stride()
     strided = torch.randn(8, 6)[::2, 1::2]
     close(torch, compiled(torch, torch.neg)(strided), -strided)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_pooling_of_channels_last_is_whole(
+    torch: Any, caplog: pytest.LogCaptureFixture, batch: int
+) -> None:
+    """PyTorch writes the strides of the pooled images, by as_strided, where all but one are of axes of one."""
+    x = torch.randn(batch, 6, 5, 5).to(memory_format=torch.channels_last)
+    pool = torch.nn.AdaptiveAvgPool2d(1)
+    with torch.no_grad(), caplog.at_level(logging.WARNING, dynamo.__name__):
+        result, expected = compiled(torch, lambda x: pool(x * 2) + 1)(x), pool(x * 2) + 1
+    close(torch, result, expected)
+    assert not [one for one in caplog.records if one.name == dynamo.__name__]
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16", "int64"])
