@@ -181,7 +181,7 @@ if TYPE_CHECKING:
         """The program of a step of training, which returns the loss and moves the weights in place."""
 
     def optimizer_state(optimizer: Any, **weights: Any) -> dict[str, Any]:
-        """What a step takes by name besides the rate, for weights that haven't been trained."""
+        """The arguments of a first step by name, besides the rate: zeros for the states and for `steps`."""
 
     SGD: Any
     Adam: Any

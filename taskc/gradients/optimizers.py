@@ -236,7 +236,7 @@ def states_of(weight: Tensor, optimizer: Optimizer) -> list[Tensor]:
 
 
 def optimizer_state(optimizer: Optimizer, **weights: Any) -> dict[str, Any]:
-    """What a step takes by name besides the rate, for weights that haven't been trained: zeros, also for `steps`."""
+    """The arguments of a first step by name, besides the rate: zeros for the states and for `steps`."""
     state: dict[str, Any] = {"steps": np.zeros(1, np.int64)}
     for name, weight in weights.items():
         for kind in optimizer.names:
