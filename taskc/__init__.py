@@ -175,6 +175,19 @@ if TYPE_CHECKING:
     def value_and_gradient(program: Any, of: str = "loss", wrt: Any = ()) -> ProgramDefinition:
         """The same program, which returns the output itself before the gradients."""
 
+    def training_step(
+        program: Any, of: str = "loss", wrt: Any = (), *, optimizer: Any, clip: float | None = None
+    ) -> ProgramDefinition:
+        """The program of a step of training, which returns the loss and moves the weights in place."""
+
+    def optimizer_state(optimizer: Any, **weights: Any) -> dict[str, Any]:
+        """The arguments of a first step by name, besides the rate: zeros for the states and for `steps`."""
+
+    SGD: Any
+    Adam: Any
+    AdamW: Any
+    LAMB: Any
+
     def jit(function: Any) -> Any:
         """Note a function's operations once per path, and replay them as compiled programs."""
 
@@ -188,6 +201,10 @@ __version__ = VERSION
 
 # Everything except `print` and `range`, which would hide Python's.
 __all__ = [
+    "LAMB",
+    "SGD",
+    "Adam",
+    "AdamW",
     "ArgumentError",
     "CheckError",
     "CompileError",
@@ -283,6 +300,7 @@ __all__ = [
     "numpy",
     "onnx",
     "op",
+    "optimizer_state",
     "otherwise",
     "out",
     "pack",
@@ -320,6 +338,7 @@ __all__ = [
     "torch",
     "trace",
     "trailing_zeros",
+    "training_step",
     "trunc",
     "truncdiv",
     "tune",
@@ -351,6 +370,10 @@ _LOADED_LATER = {
     "empty": "taskc.programs.body",
     "finish_compiling": "taskc.runtime.targets",
     "gradient": "taskc.gradients",
+    **dict.fromkeys(
+        ("Adam", "AdamW", "LAMB", "SGD", "optimizer_state", "training_step"),
+        "taskc.gradients.optimizers",
+    ),
     "jax": "taskc.jax",
     "jit": "taskc.numpy.jit",
     "load_bundle": "taskc.onnx.bundled",

@@ -100,17 +100,26 @@ def _of_gelu(x: Number, y: Number) -> Number:
 
 
 def _of_power(a: Number, b: Number, y: Number) -> tuple[Number, Number]:
-    """The derivatives by base and exponent. Those of a 0th power and of a power of 0 are 0, as PyTorch's are."""
+    """The derivatives by base and exponent: 0 of a 0th power, and of 0 to a power of 0 or more, as PyTorch's are."""
     base = b * Number(ir.Binary("pow", a.node, (b - 1.0).node))
-    return base.where(b.is_("!=", 0.0), 0.0), (y * a.of("log")).where(a.is_("!=", 0.0), 0.0)
+    is_constant = ir.Binary("and", a.is_("==", 0.0), b.is_(">=", 0.0))
+    exponent = (y * a.of("log")).where(ir.Unary("not", is_constant), 0.0)
+    return base.where(b.is_("!=", 0.0), 0.0), exponent
 
 
-def _share(a: Number, b: Number, comparison: str) -> Number:
-    """1 where a is the result. Of two equal numbers each has half; at a constant bound both have 0."""
+def _of_angle(a: Number, b: Number, y: Number) -> tuple[Number, Number]:
+    """The derivatives of atan2(a, b): 0 at the origin, as PyTorch's are."""
+    squares = a * a + b * b
+    apart = squares.is_("!=", 0.0)
+    return (b / squares).where(apart, 0.0), (-(a / squares)).where(apart, 0.0)
+
+
+def _share(a: Number, b: Number, is_less: str) -> Number:
+    """1 where a is the result, or one is NaN. Of two equal numbers each has half; at a constant bound both have 0."""
     one = Number(number(1, a.node.dtype))
-    is_bound = any(isinstance(side.node, ir.Constant | ir.Variable) for side in (a, b))
-    tie: Number | float = 0.0 if is_bound else (one * 0.5).where(a.is_("==", b), 0.0)
-    return one.where(a.is_(comparison, b), tie)
+    if any(isinstance(side.node, ir.Constant | ir.Variable) for side in (a, b)):
+        return (one * 0.0).where(a.is_(f"{is_less}=", b), one)
+    return (one * 0.0).where(a.is_(is_less, b), (one * 0.5).where(a.is_("==", b), one))
 
 
 # The factor of the gradient, from the operand x and the result y. None: the result is constant between its steps.
@@ -153,12 +162,13 @@ BINARY: dict[str, Binary | None] = {
     "-": lambda a, b, y: (1.0, -1.0),
     "*": lambda a, b, y: (b, a),
     "/": lambda a, b, y: (1.0 / b, -(y / b)),
-    "%": lambda a, b, y: (1.0, -(a / b).of("floor")),
-    "fmod": lambda a, b, y: (1.0, -(a / b).of("trunc")),
+    # a / b may be rounded up to the next integer.
+    "%": lambda a, b, y: (1.0, -Number(ir.Binary("//", a.node, b.node))),
+    "fmod": lambda a, b, y: (1.0, -((a - y) / b).of("round")),
     "pow": _of_power,
-    "atan2": lambda a, b, y: (b / (a * a + b * b), -(a / (a * a + b * b))),
-    "max": lambda a, b, y: (_share(a, b, ">"), _share(b, a, ">")),
-    "min": lambda a, b, y: (_share(a, b, "<"), _share(b, a, "<")),
+    "atan2": _of_angle,
+    "max": lambda a, b, y: (_share(a, b, "<"), _share(b, a, "<")),
+    "min": lambda a, b, y: (_share(a, b, ">"), _share(b, a, ">")),
     **dict.fromkeys(("//", "dot_bytes", "&", "|", "^", "<<", ">>", "and", "or")),
     **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=")),
 }

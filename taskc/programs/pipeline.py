@@ -17,6 +17,7 @@ from taskc.programs.fuse_into_kernels import fuse_into_loads, fuse_into_stores
 from taskc.programs.ir import Call, Program, map_calls
 from taskc.programs.redundancy import drop_dead, share_computations
 from taskc.programs.schedule import schedule
+from taskc.programs.write_in_place import write_in_place
 
 Pass = Callable[[Program], Program]
 Between = Callable[[Any, Program], Program]
@@ -90,6 +91,7 @@ def lower_program(program: Program, machine: BlockLimits, others: Between = _not
     """
     # Expressions are easier to fuse than kernels, so the remaining computations become kernels last.
     program = fused_program(program, machine, others)
-    with span("program passes/schedule"), blaming_taskc("schedule", partial(str, program)):
-        program = schedule(program, machine)
+    for name, change in (("write_in_place", write_in_place), ("schedule", schedule)):
+        with span(f"program passes/{name}"), blaming_taskc(name, partial(str, program)):
+            program = change(program, machine)
     return others("kernel", program)

@@ -171,11 +171,21 @@ class Parts:
         """The condition of a path; each of its parts has a name from then on."""
         conditions = []
         for place, (number, holds) in enumerate(path):
-            node = self._order[number]
-            made = self._let("condition", _guarded(self._holds(path[:place]), self._make(node)))
-            self._made[id(node)] = made
+            made = self._condition(self._order[number], path[:place])
             conditions.append(made if holds else ir.Unary("not", made))
         return conjunction(conditions)
+
+    def _condition(self, node: Expression, path: Path) -> Expression:
+        """A condition on one of the paths to it; its name has its value on all of them."""
+        made, paths = self._make(node), self._paths[id(node)]
+        if isinstance(made, Variable | ir.Constant):
+            return made
+        is_one = paths == {path} or _MANY in paths
+        guard = self._holds(path) if is_one else self._needed(node)
+        named = self._let("condition", _guarded(guard, made))
+        if _MANY not in paths:
+            self._made[id(node)] = named
+        return named
 
     # Indices.
 

@@ -39,7 +39,7 @@ def test_each_operator_has_a_line():
     assert {*derivatives.BINARY} == {*arithmetic.BINARY_OPERATORS}
 
 
-def made(value, count, n=POINTS):
+def made(value, count, n=POINTS, dtype=f64):
     """A program of an expression of `count` vectors."""
 
     def body(*handles):
@@ -49,7 +49,7 @@ def made(value, count, n=POINTS):
         y = computation(current_trace(), (n,), (i,), value(*reads), arguments, "f", NOWHERE)
         return {"y": y}
 
-    return tc.trace("f", {"xy"[k] + "0": f64[n] for k in range(count)}, body)
+    return tc.trace("f", {"xy"[k] + "0": dtype[n] for k in range(count)}, body)
 
 
 def compare(program, arrays):

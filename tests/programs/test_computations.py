@@ -79,3 +79,22 @@ def test_a_function_of_a_user_is_read_each_time(monkeypatch: pytest.MonkeyPatch)
 
     first, second = tc.trace("twice", {"x": f32[4]}, body)(np.ones(4, np.float32))
     assert (first[0], second[0]) == (2, 3)
+
+
+def test_a_condition_under_several_conditions_has_its_value_under_each() -> None:
+    """The part that both sides use reads by data, where its own condition holds."""
+
+    @tc.program
+    def f(x: f32[7], y: f32[5], ids: tc.i64[7], z: tc.out[f32[7]]) -> None:
+        @tc.function
+        def value(i: Any) -> Any:
+            part = y[ids[i + 2]] if i + 2 < 7 else f32(0)
+            return (part * 2 if x[i] > 0 else f32(0)) + (part * 3 if x[i] < 1 else f32(0))
+
+        tc.compute(7, value, out=z)
+
+    x, y = np.float32([-1, 2, 0.5, -3, 4, 1, 0]), np.float32([1, 2, 3, 4, 5])
+    ids = np.array([0, 1, 2, 3, 4, 0, 1])
+    parts = [*y[ids[2:]], 0, 0]
+    expected = [p * ((v > 0) * 2 + (v < 1) * 3) for p, v in zip(parts, x, strict=True)]
+    assert f(x, y, ids).tolist() == expected
