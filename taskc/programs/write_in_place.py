@@ -21,7 +21,7 @@ from taskc.ir.nodes import Kernel, Tensor
 from taskc.ir.rewrite import replace_tensors, rewritten, walk
 from taskc.ir.signature import is_output
 from taskc.passes.prove import problem
-from taskc.programs.blocks import Machine
+from taskc.programs.blocks import BlockLimits
 from taskc.programs.calls import Calls, computation_of, is_free_computation, map_bodies
 from taskc.programs.ir import Callee, Computation, Program
 from taskc.programs.redundancy import drop_dead
@@ -30,7 +30,7 @@ from taskc.programs.schedule import kernel_of
 Change = Callable[[Callee, int, int], "Kernel | None"]
 
 
-def write_in_place(program: Program, machine: Machine) -> Program:
+def write_in_place(program: Program, machine: BlockLimits) -> Program:
     kernels: dict[tuple[int, int, int], tuple[Callee, Kernel | None]] = {}
 
     def changed(callee: Callee, place: int, output: int) -> Kernel | None:
@@ -99,7 +99,7 @@ def _is_copy(computation: Computation) -> bool:
     )
 
 
-def in_place(callee: Callee, place: int, output: int, machine: Machine) -> Kernel | None:
+def in_place(callee: Callee, place: int, output: int, machine: BlockLimits) -> Kernel | None:
     """The kernel that writes its input number `place` as this output; None where that isn't proved to be the same."""
     kernel = callee
     if isinstance(callee, Computation):

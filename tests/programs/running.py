@@ -14,7 +14,7 @@ from taskc.ir.nodes import Tensor
 from taskc.ir.verify import verify
 from taskc.passes.pipeline import lower
 from taskc.passes.prove import problem
-from taskc.programs.blocks import Machine
+from taskc.programs.blocks import BlockLimits
 from taskc.programs.definition import ProgramDefinition
 from taskc.programs.ir import Program, kernels_of
 from taskc.programs.pipeline import fused
@@ -54,7 +54,7 @@ def outputs_of(program: Program, values: Sequence[Any], target: str = "parsed") 
     return [value for item, value in written if isinstance(item, Tensor) and item.role != "in"]
 
 
-def _machine(target: str) -> Machine:
+def _machine(target: str) -> BlockLimits:
     return machine(None if target in ("cpu", "parsed") else target)
 
 

@@ -139,7 +139,7 @@ def test_a_manifest_is_of_the_kind_that_it_has_to_be(path: Path, text: bytes) ->
 def test_another_format_and_other_files_are_told(path: Path) -> None:
     whole = written(path)
     path.write_bytes(whole[:16] + b"\x01" + whole[17:])
-    with pytest.raises(BundleError, match="has the format 1, and this taskc reads 2") as caught:
+    with pytest.raises(BundleError, match="has the format 1, and this taskc reads 3") as caught:
         BundleFile.open(path)
     assert caught.value.hint is not None
     assert "compile it anew" in caught.value.hint

@@ -29,6 +29,7 @@ from taskc.operators.graph import Graph, Node
 # The number of inputs whose common positive factor is the result's, too; None for all.
 _SCALED = {"Relu": None, "Add": None, "Sub": None, "Concat": None, "MaxPool": None, "Mul": 1}
 
+_INTEGERS = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.uint16)))
 _SCALE_OF_IMAGES, _BIAS = 4, 6  # inputs of ScaledSums
 
 
@@ -88,8 +89,11 @@ def _before_clamping(rewriting: Rewriting, node: Node) -> str:
 
 
 def _scale(rewriting: Rewriting, node: Node) -> np.float32 | None:
-    """The scale of a QuantizeLinear if it is one normal f32 whose reciprocal is normal, too."""
-    if node.domain or node.operator != "QuantizeLinear":
+    """The scale of a QuantizeLinear to integers if it is one normal f32 whose reciprocal is normal, too."""
+    if node.domain or node.operator != "QuantizeLinear" or node.attributes.get("output_dtype", 0):
+        return None
+    zero = rewriting.tensors.array((*node.inputs, "")[2])
+    if len(node.inputs) > 2 and node.inputs[2] and (zero is None or zero.dtype not in _INTEGERS):
         return None
     scale = rewriting.tensors.array(node.inputs[1])
     if scale is None or scale.dtype != np.float32 or scale.size != 1 or scale.ndim > 1:

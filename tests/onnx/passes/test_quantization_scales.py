@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import NodeProto, numpy_helper
+from onnx import NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from taskc.onnx.importer import is_known
 from taskc.onnx.passes.pipeline import rewritten
+from taskc.onnx.passes.quantization_scales import quantization_scales
 from taskc.onnx.reader import read
 from taskc.onnx.session import compile
 from taskc.programs.ir import calls_of
 from taskc.runtime.driver import scheduled
 from tests.onnx.models import model, node, tensor
+from tests.onnx.passes.recognition import is_left_alone
 
 Array = np.ndarray[Any, Any]
 
@@ -159,6 +161,19 @@ def test_scales_without_a_reciprocal_divide(scale: float) -> None:
     network.quantized("m", "y", scale * 0.02, 100)
     for item in rewritten(read(network.made((1, 3, 4, 50), "y"), is_known)).nodes:
         assert "factor" not in item.attributes or scale == 3e38
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("is_attribute", [False, True])
+def test_other_types_than_integers_of_whole_bytes_divide(kind: int, is_attribute: bool) -> None:
+    zero = TensorProto(name="z", data_type=kind, dims=[], raw_data=b"\0")
+    typed = {"output_dtype": kind} if is_attribute else {}
+    inputs = ["x", "s"] if is_attribute else ["x", "s", "z"]
+    made = model(
+        [node("QuantizeLinear", inputs, ["y"], **typed)], [tensor("x", 5)], ["y"],
+        initializer=[zero, numpy_helper.from_array(np.float32(0.5), "s")],
+    )  # fmt: skip
+    assert is_left_alone(made, quantization_scales)
 
 
 @pytest.mark.each_value
