@@ -8,15 +8,16 @@
         return z
 
 Calls of the same key (types and shapes of arrays, other arguments, the values that the function closes over) replay the
-programs. A call whose outcome is new is noted as another path. A function that needs values in another way, as `print`
-does, runs each time.
+programs. Arrays that it closes over are arguments, too. A call whose outcome is new is noted as another path. A
+function runs each time if it needs values in another way, as `print` does, or if an object around it may change unseen.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import update_wrapper
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -117,13 +118,12 @@ class Jit:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._roots: dict[Hashable, _Node | None] = {}
-        code = function.__code__
-        self._globals = [name for name in code.co_names if name in function.__globals__]
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         given = [*args, *options.values()] if options else args
         arrays: list[Known] = []
+        others: list[Any] = []
         key: list[Hashable] = [tuple(options)] if options else []
         for value in given:
             kind = type(value)
@@ -141,20 +141,28 @@ class Jit:
                 arrays.append(np.asarray(value))
                 key.append((arrays[-1].dtype, arrays[-1].shape))
             else:
-                key.append((kind, value))
+                others.append(value)
+                key.append((kind,))
+        try:
+            around = [*_around(self._function)]
+        except ValueError:  # a name that is not bound yet
+            around = [object()]
+        outer = [value for value in around if type(value) is Array]
+        arrays += [known(value, "jit") for value in outer]
         if len(arrays) > 1 and len({*map(id, arrays)}) < len(arrays):
             places = [*map(id, arrays)]
             key.append(tuple([places.index(place) for place in places]))
-        if self._function.__closure__ or self._globals:
-            key.append(self._around())
         try:
+            key += map(_fixed, others + around)
             node = self._roots.get(tuple(key), _UNKNOWN)
-        except TypeError:  # an argument that has no hash
+        except TypeError:  # a value without a hash, or one that may change
             node = None
-        if node is None:
+        if node is None or (
+            outer and any(value is given_one for value in outer for given_one in given)
+        ):
             return self._function(*args, **options)
         if node is _UNKNOWN:
-            return self._record(tuple(key), args, options)
+            return self._record(tuple(key), args, options, outer)
         values = [
             array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays
         ]
@@ -170,26 +178,19 @@ class Jit:
             place, reason = node.asked
             child = node.children.get(_OUTCOMES[reason](values[place]))
             if child is None:
-                return self._record(tuple(key), args, options)
+                return self._record(tuple(key), args, options, outer)
             node = child
         if node.returned is None:  # another thread records it
             return self._function(*args, **options)
         if node.written:
-            targets = [value for value in given if isinstance(value, Array | np.ndarray)]
+            targets = [value for value in given if isinstance(value, Array | np.ndarray)] + outer
             for place, result in node.written:
                 _write(targets[place], values[result])
         return node.returned(values)
 
-    def _around(self) -> Hashable:
-        """The values that the function closes over: numbers and texts by value, others by identity."""
-        function = self._function
-        values = [cell.cell_contents for cell in function.__closure__ or ()]
-        values += [function.__globals__.get(name) for name in self._globals]
-        return tuple(
-            [value if type(value) in (int, float, bool, str) else id(value) for value in values]
-        )
-
-    def _record(self, key: Hashable, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _record(
+        self, key: Hashable, args: tuple[Any, ...], options: dict[str, Any], outer: list[Array]
+    ) -> Any:
         """Run the function's Python, and record what it notes as a path from the root of this key."""
         if len(self._roots) >= _MOST_KEYS:
             self._roots.clear()
@@ -200,7 +201,8 @@ class Jit:
             id(x): copied(x) if isinstance(x, Array) else adopted(np.array(x, order="C"))
             for x in originals
         }
-        inside = [own[id(x)] for x in originals]
+        inside = [*[own[id(x)] for x in originals], *outer]
+        originals += outer
         values = [known(x, "jit") for x in inside]
         rest = iter(inside)
         given = [next(rest) if isinstance(x, Array | np.ndarray) else x for x in args]
@@ -245,6 +247,27 @@ class Jit:
 
 
 _UNKNOWN = _Node()
+_NAMED = frozenset({ModuleType, FunctionType, BuiltinFunctionType, np.ufunc, Jit})
+
+
+def _around(function: Callable[..., Any], seen: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """The values that a function closes over, and those of functions beside it that it may call."""
+    beside = function.__globals__
+    values = [cell.cell_contents for cell in function.__closure__ or ()]
+    for value in values + [beside[name] for name in function.__code__.co_names if name in beside]:
+        yield value
+        if type(value) is FunctionType and value.__globals__ is beside and value not in seen:
+            yield from _around(value, (*seen, value))
+
+
+def _fixed(value: Any) -> Hashable:
+    """The part of a key for a value around a function; a TypeError for one that may change without another hash."""
+    kind: Any = type(value)
+    if kind is Array:
+        return value.dtype, value.shape
+    if kind in _NAMED or isinstance(value, type) or kind.__hash__ is not object.__hash__:
+        return kind, value
+    raise TypeError(f"a {kind.__name__} may change")
 
 
 def jit(function: Callable[..., Any]) -> Jit:
