@@ -15,7 +15,7 @@ function runs each time if it needs values in another way, as `print` does, or i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from functools import update_wrapper
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
@@ -144,7 +144,7 @@ class Jit:
                 others.append(value)
                 key.append((kind,))
         try:
-            around = [*_around(self._function)]
+            around = _around(self._function)
         except ValueError:  # a name that is not bound yet
             around = [object()]
         outer = [value for value in around if type(value) is Array]
@@ -250,22 +250,26 @@ _UNKNOWN = _Node()
 _NAMED = frozenset({ModuleType, FunctionType, BuiltinFunctionType, np.ufunc, Jit})
 
 
-def _around(function: Callable[..., Any], seen: tuple[Any, ...] = ()) -> Iterator[Any]:
+def _around(function: Callable[..., Any], seen: tuple[Any, ...] = ()) -> list[Any]:
     """The values that a function closes over, and those of functions beside it that it may call."""
     beside = function.__globals__
-    values = [cell.cell_contents for cell in function.__closure__ or ()]
-    for value in values + [beside[name] for name in function.__code__.co_names if name in beside]:
-        yield value
+    values = [beside[name] for name in function.__code__.co_names if name in beside]
+    if function.__closure__:
+        values += [cell.cell_contents for cell in function.__closure__]
+    for value in values[:]:
         if type(value) is FunctionType and value.__globals__ is beside and value not in seen:
-            yield from _around(value, (*seen, value))
+            values += _around(value, (*seen, value))
+    return values
 
 
 def _fixed(value: Any) -> Hashable:
     """The part of a key for a value around a function; a TypeError for one that may change without another hash."""
     kind: Any = type(value)
+    if kind in _NAMED:
+        return cast("Hashable", value)
     if kind is Array:
         return value.dtype, value.shape
-    if kind in _NAMED or isinstance(value, type) or kind.__hash__ is not object.__hash__:
+    if isinstance(value, type) or kind.__hash__ is not object.__hash__:
         return kind, value
     raise TypeError(f"a {kind.__name__} may change")
 
