@@ -183,10 +183,28 @@ if TYPE_CHECKING:
     def optimizer_state(optimizer: Any, **weights: Any) -> dict[str, Any]:
         """The arguments of a first step by name, besides the rate: zeros for the states and for `steps`."""
 
-    SGD: Any
-    Adam: Any
-    AdamW: Any
-    LAMB: Any
+    class SGD:
+        """Stochastic gradient descent with momentum."""
+
+        def __init__(
+            self, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
+        ) -> None: ...
+
+    class Adam:
+        """Adam; the decay is a part of the gradient."""
+
+        def __init__(
+            self,
+            betas: tuple[float, float] = (0.9, 0.999),
+            epsilon: float = 1e-8,
+            weight_decay: float = 0.0,
+        ) -> None: ...
+
+    class AdamW(Adam):
+        """Adam whose decay shrinks the weight itself."""
+
+    class LAMB(Adam):
+        """Adam's direction and the decay, made as long as the weight is: for large batches."""
 
     def jit(function: Any) -> Any:
         """Note a function's operations once per path, and replay them as compiled programs."""

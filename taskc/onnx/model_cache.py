@@ -33,6 +33,7 @@ import taskc
 from taskc import CompileError
 from taskc.backend.cache import Cache, key_of, sources_version
 from taskc.dataclass import dataclass
+from taskc.ir.reentry import Turn
 from taskc.ir.spans import span
 from taskc.onnx.bundled import Bundled, BundledEntry, entries_json, head_json, states_in
 from taskc.onnx.model import ProgramSource
@@ -259,7 +260,7 @@ class CachedModel(ProgramSource):
         self._missing: set[Types] = set()  # not in the cache, and not added yet
         self._room = _MAX_STORED
         self._is_plain = True
-        self._writing = threading.Lock()
+        self._writing = Turn()
         # The programs to be written, by the names of their bundles, which have the model's key in front.
         self._pairs: dict[str, tuple[tuple[Arrays, Runnable], ...]] = {}
         head = None if key is None else kept.get(key)
@@ -377,7 +378,7 @@ class CachedModel(ProgramSource):
     @span("cache/keep the model")
     @span("write the model's programs")
     def _write(self, bundle: str, pairs: tuple[tuple[Arrays, Runnable], ...]) -> None:
-        with self._writing:
+        with self._writing.taken():
             key = self._written_key()
             if key is None or len(self._pairs[bundle]) > len(pairs):
                 return  # another thread writes these and more

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from taskc.programs.hazards import Access, hazards
+from taskc.programs.hazards import ByteRange, hazards
 
 
-def random_calls(choose: random.Random) -> list[list[Access]]:
+def random_calls(choose: random.Random) -> list[list[ByteRange]]:
     """Calls with up to four arguments each, parts of a few memories."""
     size, memories = choose.randint(1, 12), range(choose.randint(1, 4))
     calls = []
@@ -18,11 +18,11 @@ def random_calls(choose: random.Random) -> list[list[Access]]:
         calls.append([])
         for _ in range(choose.randint(0, 4)):
             ends = sorted(choose.choices(range(size + 1), k=2))
-            calls[-1].append(Access(choose.choice(memories), *ends, choose.random() < 0.4))
+            calls[-1].append(ByteRange(choose.choice(memories), *ends, choose.random() < 0.4))
     return calls
 
 
-def bytes_of(call: list[Access], *, written: bool) -> set[tuple[object, int]]:
+def bytes_of(call: list[ByteRange], *, written: bool) -> set[tuple[object, int]]:
     return {
         (access.memory, byte)
         for access in call
@@ -31,7 +31,7 @@ def bytes_of(call: list[Access], *, written: bool) -> set[tuple[object, int]]:
     }
 
 
-def conflict(one: list[Access], other: list[Access]) -> bool:
+def conflict(one: list[ByteRange], other: list[ByteRange]) -> bool:
     """Whether one of two calls writes a byte that the other one touches."""
     return bool(
         bytes_of(one, written=True) & bytes_of(other, written=False)
@@ -68,8 +68,12 @@ def test_all_pairs_of_many() -> None:
 
 def test_what_is_replaced_is_not_waited_for() -> None:
     """A call waits for the last one that wrote all of what it reads, and no more for those before."""
-    whole, first, second = Access("t", 0, 8, True), Access("t", 0, 4, True), Access("t", 4, 8, True)
-    read = Access("t", 2, 6, False)
+    whole, first, second = (
+        ByteRange("t", 0, 8, True),
+        ByteRange("t", 0, 4, True),
+        ByteRange("t", 4, 8, True),
+    )
+    read = ByteRange("t", 2, 6, False)
     assert hazards([[first], [second], [read], [whole], [read], [first]]) == [
         set(), set(), {0, 1}, {0, 1, 2}, {3}, {3, 4},
     ]  # fmt: skip
@@ -78,8 +82,8 @@ def test_what_is_replaced_is_not_waited_for() -> None:
 
 def test_a_loop_s_parts_are_found_without_looking_at_all_of_them() -> None:
     """Each step writes its part, and reads the one before: of 20,000 none takes longer than the first."""
-    part = [Access("y", 4 * step, 4 * step + 4, True) for step in range(20_000)]
+    part = [ByteRange("y", 4 * step, 4 * step + 4, True) for step in range(20_000)]
     calls = [[part[0]]]
     for before, after in pairwise(part):
-        calls.append([Access("y", before.start, before.end, False), after])
+        calls.append([ByteRange("y", before.start, before.end, False), after])
     assert hazards(calls) == [set(), *[{step} for step in range(19_999)]]
