@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
-from functools import update_wrapper
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from dis import get_instructions
+from functools import lru_cache, update_wrapper
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -118,6 +119,7 @@ class Jit:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._roots: dict[Hashable, _Node | None] = {}
+        self._names, self._rebinds = _outside(function.__code__)
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -127,66 +129,41 @@ class Jit:
         key: list[Hashable] = [tuple(options)] if options else []
         for value in given:
             kind = type(value)
-            if kind is Array or kind is np.ndarray:
-                array = (
-                    value
-                    if kind is np.ndarray
-                    else value._value
-                    if value._segment is None
-                    else known(value, "jit")
-                )
+            if kind is Array or isinstance(value, Array | np.ndarray):
+                is_known = kind is Array and value._segment is None
+                array = value._value if is_known else _elements(value)
                 arrays.append(array)
                 key.append((array.dtype, array.shape))
-            elif isinstance(value, Array | np.ndarray):
-                arrays.append(np.asarray(value))
-                key.append((arrays[-1].dtype, arrays[-1].shape))
             else:
                 others.append(value)
                 key.append((kind,))
         try:
-            around = _around(self._function)
-        except ValueError:  # a name that is not bound yet
-            around = [object()]
-        outer = [value for value in around if type(value) is Array]
-        arrays += [known(value, "jit") for value in outer]
-        if len(arrays) > 1 and len({*map(id, arrays)}) < len(arrays):
-            places = [*map(id, arrays)]
-            key.append(tuple([places.index(place) for place in places]))
-        try:
+            around = _around(self._function, self._names, self._rebinds)
+            outer = [value for value in around if type(value) is Array]
+            arrays += [known(value, "jit") for value in outer]
+            if len(arrays) > 1 and len({*map(id, arrays)}) < len(arrays):
+                places = [*map(id, arrays)]
+                key.append(tuple([places.index(place) for place in places]))
             key += map(_fixed, others + around)
             node = self._roots.get(tuple(key), _UNKNOWN)
-        except TypeError:  # a value without a hash, or one that may change
+        except (
+            TypeError,
+            ValueError,
+        ):  # no hash, or an object that may change; a name that is not bound yet
             node = None
-        if node is None or (
-            outer and any(value is given_one for value in outer for given_one in given)
-        ):
+        if node is None or (outer and any(value is item for value in outer for item in given)):
             return self._function(*args, **options)
-        if node is _UNKNOWN:
+        values = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in arrays]
+        end_of_path = None if node is _UNKNOWN else _replayed(node, values)
+        if end_of_path is None:
             return self._record(tuple(key), args, options, outer)
-        values = [
-            array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in arrays
-        ]
-        while True:
-            for call, sources in node.steps:
-                inputs = [
-                    values[s] if type(s) is int else s if type(s) is not _Fresh else s.array.copy()
-                    for s in sources
-                ]
-                values += call(inputs)
-            if node.asked is None:
-                break
-            place, reason = node.asked
-            child = node.children.get(_OUTCOMES[reason](values[place]))
-            if child is None:
-                return self._record(tuple(key), args, options, outer)
-            node = child
-        if node.returned is None:  # another thread records it
+        if end_of_path.returned is None:  # another thread records it
             return self._function(*args, **options)
-        if node.written:
+        if end_of_path.written:
             targets = [value for value in given if isinstance(value, Array | np.ndarray)] + outer
-            for place, result in node.written:
+            for place, result in end_of_path.written:
                 _write(targets[place], values[result])
-        return node.returned(values)
+        return end_of_path.returned(values)
 
     def _record(
         self, key: Hashable, args: tuple[Any, ...], options: dict[str, Any], outer: list[Array]
@@ -250,16 +227,56 @@ _UNKNOWN = _Node()
 _NAMED = frozenset({ModuleType, FunctionType, BuiltinFunctionType, np.ufunc, Jit})
 
 
-def _around(function: Callable[..., Any], seen: tuple[Any, ...] = ()) -> list[Any]:
-    """The values that a function closes over, and those of functions beside it that it may call."""
+def _elements(value: Any) -> Known:
+    return known(value, "jit") if type(value) is Array else np.asarray(value)
+
+
+def _replayed(node: _Node, values: list[Known]) -> _Node | None:
+    """The end of the path of these arguments, whose programs have added their results; None of an outcome not seen."""
+    while True:
+        for call, sources in node.steps:
+            inputs = [
+                values[s] if type(s) is int else s if type(s) is not _Fresh else s.array.copy()
+                for s in sources
+            ]
+            values += call(inputs)
+        if node.asked is None:
+            return node
+        place, reason = node.asked
+        child = node.children.get(_OUTCOMES[reason](values[place]))
+        if child is None:
+            return None
+        node = child
+
+
+@lru_cache(maxsize=1024)
+def _outside(code: CodeType) -> tuple[tuple[str, ...], bool]:
+    """The names that code may take from its module, and whether it binds names outside anew."""
+    inner = [_outside(item) for item in code.co_consts if isinstance(item, CodeType)]
+    names = dict.fromkeys((*code.co_names, *[name for parts, _ in inner for name in parts]))
+    rebinds = any(
+        item.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+        or (item.opname in ("STORE_DEREF", "DELETE_DEREF") and item.argval in code.co_freevars)
+        for item in get_instructions(code)
+    )
+    return tuple(names), rebinds or any(inside for _, inside in inner)
+
+
+def _around(
+    function: Callable[..., Any], names: tuple[str, ...], rebinds: bool, seen: tuple[Any, ...] = ()
+) -> list[Any]:
+    """The values that a function closes over, and those of functions beside it that it may call.
+
+    One that binds a name outside anew has an effect of its own: then an object that may change is among them.
+    """
     beside = function.__globals__
-    values = [beside[name] for name in function.__code__.co_names if name in beside]
+    values = [beside[name] for name in names if name in beside]
     if function.__closure__:
         values += [cell.cell_contents for cell in function.__closure__]
     for value in values[:]:
         if type(value) is FunctionType and value.__globals__ is beside and value not in seen:
-            values += _around(value, (*seen, value))
-    return values
+            values += _around(value, *_outside(value.__code__), (*seen, value))
+    return [*values, object()] if rebinds else values
 
 
 def _fixed(value: Any) -> Hashable:

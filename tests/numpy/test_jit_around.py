@@ -70,6 +70,42 @@ def _by_factor(x: Any) -> Any:
     return x * factor
 
 
+def test_a_global_in_a_generator() -> None:
+    @tc.jit
+    def scaled(x: Any) -> Any:
+        return sum(part * factor for part in (x, x))
+
+    x = ones(3)
+    assert float(scaled(x)[0]) == 4
+    factor[0] = 7
+    assert float(scaled(x)[0]) == 14
+    factor[0] = 2
+
+
+def test_names_that_are_bound_anew() -> None:
+    total, runs = ones(3), 0
+
+    def count() -> None:
+        nonlocal runs
+        runs += 1
+
+    @tc.jit
+    def add(x: Any) -> Any:
+        nonlocal total
+        total = total + x
+        return total * 2
+
+    @tc.jit
+    def counted(x: Any) -> Any:
+        count()
+        return x * 2
+
+    for number in range(1, 4):
+        assert float(add(ones(3))[0]) == 2 * float(total[0]) == 2 * (number + 1)
+        assert float(counted(ones(3))[0]) == 2
+        assert runs == number
+
+
 def test_lists_and_objects() -> None:
     steps, settings = [1.0], SimpleNamespace(rate=1.0)
 
